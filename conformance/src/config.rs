@@ -1,5 +1,6 @@
 //! `rerail config`: every setting with its value, and where the value comes from.
 
+use rerail_linux::rail::shm::ShmOptions;
 use rerail_linux::settings::{SettingDescription, Settings, Source};
 use serde::Serialize;
 
@@ -31,13 +32,20 @@ struct Lines {
 
 /// Prints the settings that a transport would be started with in this environment.
 pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
-    let described = Settings::from_env().map_err(Failure::usage)?.describe();
+    let settings = Settings::from_env().map_err(Failure::usage)?;
+    let described = settings.describe();
     if args.json {
         json(&Lines { settings: described.into_iter().map(line).collect() })?;
     } else {
-        write_stdout(&render(&described))?;
+        write_stdout(&render(&described, rings(&settings)))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Bytes of the ring of a connected peer, in each direction: at first and at most.
+fn rings(settings: &Settings) -> (u64, u64) {
+    let (slots, segment_bytes) = (settings.shm_slots, settings.shm_segment);
+    ShmOptions { slots, segment_bytes, ..ShmOptions::new(1) }.ring_bytes()
 }
 
 fn line(setting: SettingDescription) -> Line {
@@ -46,7 +54,7 @@ fn line(setting: SettingDescription) -> Line {
     Line { name, variable, value, default, unit, range, source: source.to_string(), doc }
 }
 
-fn render(described: &[SettingDescription]) -> String {
+fn render(described: &[SettingDescription], rings: (u64, u64)) -> String {
     let mut table = Table::new(&[
         ("setting", Align::Left),
         ("value", Align::Right),
@@ -71,7 +79,11 @@ fn render(described: &[SettingDescription]) -> String {
         let range = textwrap::wrap(&setting.range, &indented).into_iter();
         lines.extend(prose.chain(range).map(|line| dim(&line)));
     }
+    let (first, most) = rings;
     lines.push(String::new());
+    lines.push(format!(
+        "A ring of shared memory takes {first} bytes at first and {most} at most; memory_budget counts it."
+    ));
     lines.push("Set them in the environment (RERAIL_<NAME>) or in the file that RERAIL_CONFIG names.".to_owned());
     lines.join("\n")
 }
@@ -82,7 +94,7 @@ mod tests {
 
     #[test]
     fn every_line_fits_the_terminal() {
-        let text = render(&Settings::default().describe());
+        let text = render(&Settings::default().describe(), rings(&Settings::default()));
         let too_long: Vec<&str> = text.lines().filter(|line| line.chars().count() > COLUMNS_MAX).collect();
         assert!(text.contains("\n    1K to 16M\n") && too_long.is_empty(), "{too_long:#?}");
     }

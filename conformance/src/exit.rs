@@ -31,6 +31,7 @@ const TABLE: &[Row] = &[
         "a check failed: data lost, duplicated, out of order or different, or nothing was delivered for --stall-seconds",
         &["exchange", "perf", "explain", "send", "recv"],
     ),
+    (Codes::One(1), "a process takes more memory than --budget", &["explain"]),
     (Codes::One(1), "a bandwidth is below what --sums demands", &["series"]),
     (Codes::One(1), "a demand on the balanced policy is not met, or a message never arrived", &["lab"]),
     (Codes::One(1), "a case failed that is not listed (--known), or one that is listed passed", &["check"]),

@@ -156,6 +156,26 @@ fn explain_lists_the_bytes_of_every_rail() {
 }
 
 #[test]
+fn explain_lists_what_takes_memory_and_judges_the_budget() {
+    let explain = |budget: &str, channels: &str| {
+        let mut command = rerail();
+        command.env("RERAIL_RAILS", "shm,verbs").env("RERAIL_CHANNELS", channels);
+        command.args(["explain", "--memory", "--ranks", "4096", "--per-node", "8", "--budget", budget, "--json"]);
+        let output = command.output().unwrap();
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), printed)
+    };
+    let (code, printed) = explain("1G", "64");
+    assert_eq!((code, printed["fits"].as_bool()), (Some(0), Some(true)), "{printed}");
+    let sum: u64 = numbers(&printed["items"], "bytes").iter().sum();
+    assert_eq!(printed["bytes"].as_u64(), Some(sum), "{printed}");
+    let rings = printed["items"].as_array().unwrap().iter().find(|item| item["what"] == "rings of shared memory");
+    assert_eq!(rings.unwrap()["bytes"].as_u64(), Some(7 * 594_560), "{printed}");
+    let (code, printed) = explain("16M", "256");
+    assert_eq!((code, printed["fits"].as_bool()), (Some(1), Some(false)), "{printed}");
+}
+
+#[test]
 fn invalid_perf_options_are_a_usage_error() {
     for options in [
         &["latency", "--seconds", "1"][..],

@@ -34,9 +34,9 @@ pub mod settings;
 pub use auth::Fingerprint;
 pub use bootstrap::{BootError, Bootstrap, JobKey};
 pub use driver::{
-    AddressRecord, AddressRecordError, Clock, Contacts, FinishError, InsertError, MemoryError, Name, NotAName, Opening,
-    Options, QueueError, QueueId, RailInfo, RemoveError, RequestError, Shortage, Shutdown, StartError, Transport,
-    WaitError, WaitForError, WindowError, Woken,
+    AddressRecord, AddressRecordError, Clock, Contacts, FinishError, InsertError, JobShape, MemoryError, MemoryItem,
+    MemoryNeed, Name, NotAName, Opening, Options, OverBudget, QueueError, QueueId, RailInfo, RemoveError, RequestError,
+    Shortage, Shutdown, StartError, Transport, WaitError, WaitForError, WindowError, Woken,
 };
 pub use rail::Rail;
 pub use rerail_core::config::{Config, Policy};

@@ -45,6 +45,19 @@ fn three(fabric: Fabric, callers: Callers) -> Settings {
     settings
 }
 
+/// A transport that would take more than `memory_budget` does not start, and names what takes most.
+#[test]
+fn a_transport_over_its_memory_budget_does_not_start() {
+    let mut settings = three(Fabric::Shm, Callers::Hold);
+    settings.memory_budget = 1 << 20;
+    let refused = Transport::open_named(&Options { settings: settings.clone() }).unwrap_err().to_string();
+    for part in ["memory_budget is 1048576", "the largest item is ", "setting "] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    settings.memory_budget = 64 << 20;
+    Transport::open_named(&Options { settings }).expect("three processes take less");
+}
+
 struct Node {
     transport: Transport,
     memory: RegionId,

@@ -197,8 +197,22 @@ pub enum ClassChoice {
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
     /// Message sizes, separated by commas (bytes; K, M, G are binary).
-    #[arg(long, required = true, value_delimiter = ',', value_parser = parse_bytes)]
+    #[arg(long, required_unless_present = "memory", value_delimiter = ',', value_parser = parse_bytes)]
     pub size: Vec<u64>,
+    /// The most memory that a process takes instead, by what takes it, with the settings of the environment;
+    /// nothing is started. One rail for each kind of RERAIL_RAILS, more where interfaces or devices are
+    /// named.
+    #[arg(long, requires = "ranks", conflicts_with_all = ["size", "scenario", "listen", "connect"])]
+    pub memory: bool,
+    /// With --memory: processes of the job.
+    #[arg(long, requires = "memory", value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
+    pub ranks: Option<u32>,
+    /// With --memory: processes of each host.
+    #[arg(long, requires = "memory", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub per_node: u32,
+    /// With --memory: exit with 1 where a process takes more (bytes; K, M, G are binary).
+    #[arg(long, requires = "memory", value_parser = parse_bytes)]
+    pub budget: Option<u64>,
     /// Messages or one-sided operations.
     #[arg(long, value_enum, default_value_t = ClassChoice::Message)]
     pub class: ClassChoice,

@@ -4,6 +4,7 @@
 //! messages have measured the rails: between two processes of this machine, between hosts, or in a simulation
 //! when its workload is complete.
 
+mod memory;
 pub mod table;
 
 use std::path::Path;
@@ -43,6 +44,9 @@ struct Plan {
 
 /// Runs the explanation and prints it.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
+    if args.memory {
+        return memory::run(args);
+    }
     if let Some(file) = &args.scenario {
         print(args, &simulated(args, file)?)?;
         return Ok(Exit::Ok);

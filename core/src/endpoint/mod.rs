@@ -287,11 +287,7 @@ impl Config {
         self.validate()?;
         let also = "all tables together must fit the address space";
         let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
-        let tables = |arena: &mut Arena<'static>| {
-            Tables::carve(arena, self, Time(0))?;
-            Paths::carve(arena, self, &[])
-        };
-        Arena::bytes_of(tables).ok_or(ConfigError::of("operations_max", operations, 1, max, also))
+        tables::bytes(self).ok_or(ConfigError::of("operations_max", operations, 1, max, also))
     }
 }
 

@@ -51,8 +51,9 @@ const SHORT_DONE_MAX: u32 = 512;
 pub struct Sizes {
     /// A peer that is known and idle.
     pub idle_peer: usize,
-    /// Additional bytes of a connected peer with `config`'s window and rails, including its grants of
-    /// messages and blocks.
+    /// Additional bytes of a connected peer, in all tables: what one more of
+    /// [`channels_max`](Config::channels_max) adds to [`Config::memory_bytes`]. Its share of the payload pool
+    /// is not in it.
     pub connected_peer: usize,
     /// An operation slot with `config`'s segments.
     pub operation: usize,
@@ -60,24 +61,26 @@ pub struct Sizes {
     pub packet: usize,
 }
 
-/// The sizes that follow from a configuration.
-pub const fn sizes(config: &Config) -> Sizes {
-    let window = config.window as usize;
+/// The sizes that follow from a valid configuration.
+pub fn sizes(config: &Config) -> Sizes {
+    let state_bytes = |channels_max| bytes(&Config { channels_max, ..*config }).unwrap_or(usize::MAX);
+    // The mean of many: gaps that align tables differ from one to the next.
+    const MORE: u32 = 64;
+    let more = state_bytes(config.channels_max.saturating_add(MORE)) - state_bytes(config.channels_max);
     Sizes {
         idle_peer: size_of::<Peer>() + size_of::<Parked>(),
-        connected_peer: size_of::<Slot<Channel>>()
-            + size_of::<Line>()
-            + config.rails_max as usize * size_of::<Sub>()
-            + Paths::peer_bytes(config.rails_max)
-            + 2 * window * size_of::<u32>()
-            + 2 * RecvWindow::words(config.window) * size_of::<u64>()
-            + window * size_of::<u32>()
-            + TIMERS as usize * (2 * size_of::<u32>() + size_of::<Time>())
-            + config.unexpected_per_peer as usize * size_of::<Slot<Message>>()
-            + config.blocks_per_peer as usize * (size_of::<u32>() + size_of::<u16>()),
+        connected_peer: more / MORE as usize,
         operation: size_of::<Slot<Op>>() + config.segments_max as usize * size_of::<Seg>(),
         packet: size_of::<Slot<Packet>>(),
     }
+}
+
+/// Bytes of all tables; `None`: more than the address space.
+pub(super) fn bytes(config: &Config) -> Option<usize> {
+    Arena::bytes_of(|arena| {
+        Tables::carve(arena, config, Time(0))?;
+        Paths::carve(arena, config, &[])
+    })
 }
 
 pub(crate) struct Tables<'m> {

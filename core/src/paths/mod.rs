@@ -155,11 +155,6 @@ impl<'m> Paths<'m> {
         Ok(paths)
     }
 
-    /// Bytes of a connected peer.
-    pub(crate) const fn peer_bytes(rails_max: u8) -> usize {
-        size_of::<PeerPaths>() + rails_max as usize * size_of::<Path>()
-    }
-
     // ---- tables
 
     fn index(&self, channel: u32, rail: RailId) -> usize {

@@ -6,7 +6,7 @@ use rerail_core::endpoint::{self, ExposeError, Full, PeerError, SubmitError};
 use rerail_core::ids::PeerId;
 use rustix::io::Errno;
 
-use super::{AddressRecordError, MemoryError, Name};
+use super::{AddressRecordError, MemoryError, Name, OverBudget};
 use crate::bootstrap::BootError;
 use crate::rail::shortage;
 use crate::settings::setting_of;
@@ -23,6 +23,9 @@ pub enum StartError {
     /// There is no memory for the core's state or the payload pool.
     #[error("no memory for the transport: {0}")]
     Memory(#[from] MemoryError),
+    /// It would take more than the setting `memory_budget`.
+    #[error("{0}")]
+    Budget(#[from] OverBudget),
     /// A rail could not be opened.
     #[error("rail {rail} could not be opened: {why}{}", remedy(&**.why))]
     Rail {

@@ -28,10 +28,12 @@
 //! | `rails` | the rails that the settings name |
 //! | `verbs` | those over verbs devices |
 //! | `domain_file` | the file through which processes of a host find their XRC domain |
+//! | `budget` | the most memory that it takes, and its limit |
 //! | `error` | the errors of each of these |
 //! | `loss` | why a peer is lost, as text |
 
 mod at_once;
+mod budget;
 mod clock;
 mod contacts;
 mod domain_file;
@@ -65,6 +67,7 @@ use rerail_core::mem::Seg;
 use crate::bootstrap::{BootError, Bootstrap};
 
 pub use crate::memory::MemoryError;
+pub use budget::{JobShape, MemoryItem, MemoryNeed, OverBudget};
 pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
 pub use error::{InsertError, RemoveError, RequestError, StartError, WaitError, WindowError};

@@ -10,9 +10,10 @@ use core::fmt;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{self, AtOnce, Event, MessageClass, PeerError, Policy};
 use rerail_core::ids::PeerId;
-use rerail_core::rail::RailFacts;
+use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
 
+use super::budget::{JobShape, MemoryNeed};
 use super::clock::Spin;
 use super::drive::Scratch;
 use super::engine::{Engine, PeerSet};
@@ -45,6 +46,10 @@ pub struct Opening<C: Clock = System> {
     transport: Transport<C>,
     address_record: String,
     learnt: PeerSet,
+    /// Processes, this one included, that share memory.
+    near: u32,
+    /// With a `memory_budget`: what the need follows from.
+    limited: Option<Box<Settings>>,
 }
 
 impl Transport {
@@ -105,6 +110,7 @@ impl Opening {
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
         opening.transport.set_progress(settings.progress);
         opening.set_others_beside_shm(settings.tcp_beside_shm);
+        opening.limited = (settings.memory_budget > 0).then(|| Box::new(settings.clone()));
         if let Some(policy) = settings.policy_small {
             opening.set_policy(MessageClass::Small, policy);
         }
@@ -113,6 +119,8 @@ impl Opening {
 
     /// Ends the opening of a transport that takes names; its own is inserted.
     pub(super) fn named(mut self, named: Named) -> Result<Transport, StartError> {
+        // All that are ever inserted may be of this host.
+        self.check_budget(self.transport.engine.config.peers_max)?;
         let engine = &mut self.transport.engine;
         let (own, rank) = (named.own, engine.config.rank);
         engine.scratch.reports.named = Some(Box::new(named));
@@ -186,7 +194,7 @@ impl<C: Clock> Opening<C> {
         };
         let learnt = PeerSet::new(config.peers_max);
         let transport = Transport { engine, clock, round_timer: RoundTimer::default(), queues: None };
-        Ok(Opening { transport, address_record, learnt })
+        Ok(Opening { transport, address_record, learnt, near: 1, limited: None })
     }
 
     /// The line to publish to the peers: printable ASCII without spaces.
@@ -228,7 +236,20 @@ impl<C: Clock> Opening<C> {
         }
         self.transport.engine.core.add_peer(peer, mask)?;
         self.learnt.insert(peer);
+        let rails = &self.transport.engine.rails;
+        self.near += u32::from(rails.shm.is_some() && mask >> rails.shm_id.0 & 1 == 1);
         Ok(())
+    }
+
+    /// Refuses more than the setting `memory_budget`, where `near` processes of the job share memory.
+    fn check_budget(&self, near: u32) -> Result<(), StartError> {
+        let Some(settings) = &self.limited else { return Ok(()) };
+        let Engine { rails, config, .. } = &self.transport.engine;
+        let count = |kind| rails.iter().filter(|(slot, _)| slot.kind == kind).count() as u32;
+        let (tcp_rails, verbs_rails) = (count(RailKind::Tcp), count(RailKind::Verbs));
+        let job = JobShape { size: config.peers_max, per_node: near, tcp_rails, verbs_rails };
+        let need = MemoryNeed::of(settings, job).map_err(endpoint::StartError::Config)?;
+        Ok(need.check(settings.memory_budget)?)
     }
 
     /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
@@ -244,12 +265,15 @@ impl<C: Clock> Opening<C> {
     /// Ends the opening: every rank's address record has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
-    /// [`StartError::MissingAddressRecord`] where one has not.
+    /// [`StartError::MissingAddressRecord`] where one has not, [`StartError::Budget`].
     pub fn join(self) -> Result<Transport<C>, StartError> {
         let missing = (0..self.transport.size()).map(PeerId).find(|peer| !self.learnt.contains(*peer));
         match missing {
             Some(peer) => Err(StartError::MissingAddressRecord(peer)),
-            None => Ok(self.transport),
+            None => {
+                self.check_budget(self.near)?;
+                Ok(self.transport)
+            }
         }
     }
 }

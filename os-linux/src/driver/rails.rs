@@ -107,20 +107,23 @@ pub(super) fn open_all_tcp(
     .collect()
 }
 
+/// Sizes of the shared-memory rail.
+pub(super) fn shm_options(settings: &Settings, size: u32) -> ShmOptions {
+    ShmOptions {
+        slots: settings.shm_slots,
+        segment_bytes: settings.shm_segment,
+        eager_bytes_max: settings.core.eager_bytes_max.min(settings.shm_segment),
+        single_copy: settings.shm_single_copy,
+        ..ShmOptions::new(size)
+    }
+}
+
 pub(super) fn open_shm(
     settings: &Settings,
     size: u32,
     rank_identity: &RankIdentity<'_>,
 ) -> Result<ShmRail, StartError> {
-    let defaults = ShmOptions::new(size);
-    let options = ShmOptions {
-        host_id: settings.host_id.clone(),
-        slots: settings.shm_slots,
-        segment_bytes: settings.shm_segment,
-        eager_bytes_max: settings.core.eager_bytes_max.min(settings.shm_segment),
-        single_copy: settings.shm_single_copy,
-        ..defaults
-    };
+    let options = ShmOptions { host_id: settings.host_id.clone(), ..shm_options(settings, size) };
     ShmRail::open(options, rank_identity.credentials.clone(), rank_identity.job, rank_identity.rank)
         .map_err(|error| failed("shm", error))
 }

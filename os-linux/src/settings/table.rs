@@ -204,6 +204,8 @@ own {
         "Largest packet in shared memory, a multiple of 16; the same in all processes of a host. Raise it, with eager_max and blocks, where longer messages are to be sent at once: 256 KiB in shiba-2005.";
     shm_single_copy: bool = true, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
+    memory_budget: u64 = 0, { number u64, bytes(0, 1 << 50) },
+        "A transport that would take more memory, rings and the kernel's and devices' buffers included, does not start; 0: no limit. The error has the largest item and its setting; rerail explain --memory lists all. Set it where memory is short.";
     peers: u32 = 1024, { number u32, count(2, TABLE_MAX) },
         "Processes that a transport without ranks can have names of at once, itself included; 88 bytes each. Raise it where inserting a name fails for it.";
     callers: Callers = Callers::Hold, { choice &["refuse", "hold", "accept"], [Callers::Refuse, Callers::Hold, Callers::Accept] },

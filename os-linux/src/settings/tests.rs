@@ -127,7 +127,7 @@ fn every_setting_is_documented_and_has_a_unique_name() {
 #[test]
 fn every_core_setting_changes_the_core_configuration() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
-    let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
+    let shims = ["rails", "memory_budget", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
     let of_shims =
         |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
     let displayed = |settings: &Settings| (settings.to_core_config(PeerId(0), 1 << 20), settings.policy_small);

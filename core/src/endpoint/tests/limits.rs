@@ -53,6 +53,24 @@ fn region_size_is_exact_and_known_before_start() {
     assert_eq!(more.memory_bytes().unwrap() - bytes, 1000 * sizes(&config).idle_peer);
 }
 
+/// One more channel costs what is documented, but for the gaps that align the tables.
+#[test]
+fn connected_peer_is_the_marginal_cost_of_a_channel() {
+    for (rails_max, requests_per_peer, window) in [(1, 1, 64), (2, 16, 256), (8, 16, 256), (64, 3, 1024)] {
+        let config = Config { rails_max, requests_per_peer, window, ..Config::new(PeerId(0), 4096) };
+        let bytes = |channels_max| with_channels(config, channels_max).memory_bytes().unwrap();
+        let documented = sizes(&config).connected_peer;
+        for channels in [2, 64, 65, 1000] {
+            let more = bytes(channels + 1) - bytes(channels);
+            assert!(more.abs_diff(documented) <= 128, "{channels} channels: {more}, documented {documented}");
+        }
+    }
+}
+
+fn with_channels(config: Config, channels_max: u32) -> Config {
+    Config { channels_max, ..config }
+}
+
 #[test]
 fn bad_configurations_name_the_field() {
     for (config, field) in [

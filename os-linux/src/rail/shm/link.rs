@@ -35,6 +35,9 @@ struct Queued {
     payload: Payload,
 }
 
+/// Bytes of a post that may wait, with the list of its pieces.
+pub(super) const POST_BYTES: u64 = (size_of::<Queued>() + size_of::<Vec<Piece>>() + PIECES * size_of::<Piece>()) as u64;
+
 #[derive(Debug)]
 enum Payload {
     /// The caller's memory, valid until completion.

@@ -1,11 +1,19 @@
 //! Options of a shared-memory rail, and the errors of its start.
 
+use rerail_core::endpoint::PostStatus;
+use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::{RingConfig, RingConfigError, ring_bytes};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
+use super::link::{Link, POST_BYTES};
 use super::segment::page_size;
+use super::setup::Peer;
+use crate::auth::Fingerprint;
+
+/// Bytes of a post that is to be reported.
+const DONE_BYTES: u64 = size_of::<(PeerId, PostId, PostStatus)>() as u64;
 
 /// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of at most about
 /// `cells * 192 + slots * (segment_bytes + 320)` bytes in each direction, of which the pages exist that were
@@ -82,6 +90,17 @@ impl ShmOptions {
     pub fn ring_bytes(&self) -> (u64, u64) {
         let most = ring_bytes(self.ring()).map_or(u64::MAX, |bytes| bytes as u64);
         (page_size() as u64, most)
+    }
+
+    /// The most bytes of a connected peer in this process's tables, apart from its ring.
+    pub fn connection_bytes(&self) -> u64 {
+        2 * size_of::<Link>() as u64 + u64::from(self.posts_max) * (POST_BYTES + DONE_BYTES)
+    }
+
+    /// The most bytes of a peer whose address is known.
+    pub fn peer_bytes(&self) -> u64 {
+        // Tables are at least half full; the socket's name is short.
+        2 * size_of::<(PeerId, Peer, Fingerprint, PeerId, u32)>() as u64 + 128
     }
 
     pub(super) fn check(&self) -> Result<(), ShmError> {

@@ -187,6 +187,16 @@ fn pending_token(key: Key) -> epoll::EventData {
 }
 
 impl TcpRail {
+    /// Bytes of a peer whose address is known, in tables that are at least half full.
+    pub const PEER_BYTES: u64 = 2 * (size_of::<(PeerId, Peer)>() + size_of::<(Fingerprint, PeerId)>() + 2) as u64;
+    /// Bytes of the rail itself, beside peers and connections.
+    pub const RAIL_BYTES: u64 = (size_of::<TcpRail>() + receive::STAGING_BYTES) as u64;
+
+    /// The most bytes of a connection, apart from the kernel's.
+    pub fn connection_bytes(options: &TcpOptions) -> u64 {
+        2 * size_of::<Connection>() as u64 + u64::from(options.posts_max) * send::POST_BYTES
+    }
+
     /// Listens on `options.local` for processes of job `job`, with these `credentials`; `me` is this
     /// process's rank.
     ///

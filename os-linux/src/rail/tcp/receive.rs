@@ -24,7 +24,7 @@ use super::sys;
 use crate::rail::{Piece, RailCounters, ShortPlace, Sink};
 
 /// Bytes of the staging buffer.
-const STAGING_BYTES: usize = 64 * 1024;
+pub(super) const STAGING_BYTES: usize = 64 * 1024;
 /// A payload of so many bytes is read by a call of its own.
 const LARGE_BYTES: u64 = 16 * 1024;
 /// After so many small packets in a row, the next is expected to be small.

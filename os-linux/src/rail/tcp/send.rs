@@ -43,6 +43,9 @@ pub(super) struct SendQueue {
     hold: bool,
 }
 
+/// Bytes of a post that waits, in queues that are at least half full.
+pub(super) const POST_BYTES: u64 = 2 * (size_of::<Queued>() + size_of::<Piece>() + size_of::<(PostId, u64)>()) as u64;
+
 #[derive(Debug)]
 struct Queued {
     id: PostId,

@@ -115,7 +115,7 @@ pub(super) struct Quiet {
 }
 
 /// One of so many small sends is reported, so that the queue's places become free.
-const REPORTED: u16 = 16;
+pub(super) const REPORTED: u16 = 16;
 /// And of so many the first ones in a row, which measure what a post costs (P-1).
 const MEASURED_OF: u16 = 512;
 const MEASURED: u16 = 32;
