@@ -46,6 +46,8 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/capi/src/events.rs",
     "os-linux/capi/src/lib.rs",
     "os-linux/capi/src/names.rs",
+    "os-linux/examples/event_loop_tokio.rs",
+    "os-linux/examples/event_loop_uring.rs",
     "os-linux/examples/verbs_cost.rs",
     "os-linux/ofi/src/abi/info.rs",
     "os-linux/ofi/src/abi/object.rs",
@@ -423,8 +425,24 @@ fn crate_paths(line: &str) -> Vec<String> {
 }
 
 /// Types in the signatures of a transport that are the standard library's.
-const STANDARD: &[&str] =
-    &["BorrowedFd", "Box", "Duration", "Item", "Iterator", "None", "Option", "Result", "Self", "Send", "String", "Vec"];
+const STANDARD: &[&str] = &[
+    "BorrowedFd",
+    "Box",
+    "Context",
+    "Duration",
+    "FnMut",
+    "Item",
+    "Iterator",
+    "None",
+    "Option",
+    "Poll",
+    "Result",
+    "Self",
+    "Send",
+    "String",
+    "Unpin",
+    "Vec",
+];
 
 #[test]
 fn rerail_linux_re_exports_what_its_functions_name() {

@@ -35,8 +35,8 @@ pub use auth::Fingerprint;
 pub use bootstrap::{BootError, Bootstrap, JobKey};
 pub use driver::{
     AddressRecord, AddressRecordError, Clock, Contacts, FinishError, InsertError, JobShape, MemoryError, MemoryItem,
-    MemoryNeed, Name, NotAName, Opening, Options, OverBudget, QueueError, QueueId, RailInfo, RemoveError, RequestError,
-    Shortage, Shutdown, StartError, Transport, WaitError, WaitForError, WindowError, Woken,
+    MemoryNeed, Name, NextEvent, NextEventError, NotAName, Opening, Options, OverBudget, QueueError, QueueId, RailInfo,
+    RemoveError, RequestError, Shortage, Shutdown, StartError, Transport, WaitError, WaitForError, WindowError, Woken,
 };
 pub use rail::Rail;
 pub use rerail_core::config::{Config, Policy};

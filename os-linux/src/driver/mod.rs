@@ -20,6 +20,7 @@
 //! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `open` | opening rails, exchanging address records, joining a job |
+//! | `future` | the next event as a `Future` |
 //! | `finish` | leaving in good order |
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |
@@ -42,6 +43,7 @@ mod engine;
 mod error;
 mod express;
 mod finish;
+mod future;
 mod inspect;
 mod loss;
 mod name;
@@ -72,6 +74,7 @@ pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
 pub use error::{InsertError, RemoveError, RequestError, StartError, WaitError, WindowError};
 pub use finish::{FinishError, Shutdown};
+pub use future::{NextEvent, NextEventError};
 pub use inspect::{RailInfo, Shortage};
 pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
@@ -116,6 +119,11 @@ const BARRIER_SLEEP: Duration = Duration::from_micros(200);
 /// To sleep instead of polling, call [`wait`](Self::wait) when a round brought nothing. A program with an
 /// event loop of its own registers [`fd`](Self::fd) for reading; before it sleeps it calls [`arm`](Self::arm)
 /// (and does not sleep if that reports work), afterwards [`disarm`](Self::disarm).
+///
+/// # Threads
+/// A transport is `Send`: a thread may have one of its own (by names, or several in a job), which is the
+/// fastest way, as nothing is shared; a lock makes one transport serve several. A future of the next event is
+/// [`next_event`](Self::next_event).
 ///
 /// # Memory
 /// Requests name memory by region: [`alloc`](Self::alloc) makes one, [`adopt`](Self::adopt) takes the
