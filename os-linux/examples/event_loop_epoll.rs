@@ -1,5 +1,5 @@
-//! Two transports in event loops by epoll: `cargo run -p rerail-linux --example event_loop_epoll`. Also a test
-//! (`tests/event_loops.rs`).
+//! Two transports in event loops by epoll: `cargo run -p rerail-linux --example event_loop_epoll`.
+//! Also a test (`tests/event_loops.rs`).
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

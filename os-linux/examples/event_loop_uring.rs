@@ -1,5 +1,5 @@
-//! Two transports in event loops by io_uring: `cargo run -p rerail-linux --example event_loop_uring`. Also a test
-//! (`tests/event_loops.rs`).
+//! Two transports in event loops by io_uring: `cargo run -p rerail-linux --example event_loop_uring`.
+//! Also a test (`tests/event_loops.rs`).
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
