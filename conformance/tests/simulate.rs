@@ -182,7 +182,11 @@ fn scenario_files_run() {
         };
         let less: &[&str] = match name {
             "all-to-all-4096.toml" => &["--set", "hosts=2"],
-            "resilient-2010.toml" | "shiba-2005.toml" | "far-numa-rail.toml" | "dear-registration.toml" => &[],
+            "resilient-2010.toml"
+            | "shiba-2005.toml"
+            | "shiba-2005-opteron.toml"
+            | "far-numa-rail.toml"
+            | "dear-registration.toml" => &[],
             "xrc-2008.toml" => &["--set", "hosts=2", "--set", "workload.parameters.peers=4"],
             _ => &["--set", "workload.parameters.windows=1"],
         };

@@ -5,7 +5,6 @@ use std::time::Duration;
 use rerail_core::time::Time;
 
 use super::Transport;
-use super::turns::Turns;
 use super::wait::Waiter;
 use crate::bootstrap::Bootstrap;
 
@@ -28,7 +27,6 @@ pub trait Clock {
 pub struct System {
     pub(super) waiter: Waiter,
     pub(super) spin: Spin,
-    pub(super) turns: Turns,
     pub(super) boot: Option<Box<dyn Bootstrap>>,
     /// How long a step of it may take; `None`: as long as it takes.
     pub(super) boot_limit: Option<Duration>,

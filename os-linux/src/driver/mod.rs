@@ -83,7 +83,6 @@ pub use queues::{QueueError, QueueId, WaitForError};
 pub use record::{AddressRecord, AddressRecordError};
 pub use wait::Woken;
 
-use crate::settings::Progress;
 use engine::Engine;
 use queues::Queues;
 use round_timer::RoundTimer;
@@ -196,6 +195,7 @@ pub struct Transport<C: Clock = System> {
     engine: Engine,
     clock: C,
     round_timer: RoundTimer,
+    turns: Turns,
     /// `None` until the first queue is opened or the first request is waited for.
     queues: Option<Box<Queues>>,
 }
@@ -275,26 +275,12 @@ impl Transport {
         done
     }
 
-    /// From now on rails take turns in this way.
-    pub fn set_progress(&mut self, progress: Progress) {
-        self.clock.turns = Turns::of(progress);
-        // A round that looks at shared memory alone is no part of the others.
-        self.round_timer.set_always_whole(progress != Progress::Timed);
-    }
-
     fn whole_round(&mut self) -> usize {
         let now = self.clock.now();
         // Submitted requests are sent before the rails are polled: their receivers wait for them, while the
         // rails are polled all the time.
         let mut done = self.engine.carry_out(now);
-        match self.clock.turns.progress {
-            Progress::Timed => done += self.engine.round(now),
-            Progress::Adaptive | Progress::Toggle => {
-                let [shared, others, rest] = self.engine.round_of(now, self.clock.turns.turn());
-                self.clock.turns.over(shared, others);
-                done += shared + others + rest;
-            }
-        }
+        done += self.round_in_turn(now);
         self.round_timer.whole(now, self.engine.others_moved);
         self.clock.waiter.note_round(&self.engine.rails);
         done

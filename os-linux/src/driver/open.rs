@@ -143,7 +143,7 @@ impl Opening {
         let rails = Rails::number(rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect());
         let waiter = Waiter::new(&rails)?;
         let spin = Spin::new(idle_rounds_max);
-        let system = System { waiter, spin, turns: Turns::default(), boot: None, boot_limit: None };
+        let system = System { waiter, spin, boot: None, boot_limit: None };
         Opening::over(config, host, rails, system)
     }
 }
@@ -193,7 +193,8 @@ impl<C: Clock> Opening<C> {
             lost: Vec::new(),
         };
         let learnt = PeerSet::new(config.peers_max);
-        let transport = Transport { engine, clock, round_timer: RoundTimer::default(), queues: None };
+        let transport =
+            Transport { engine, clock, round_timer: RoundTimer::default(), turns: Turns::default(), queues: None };
         Ok(Opening { transport, address_record, learnt, near: 1, limited: None })
     }
 

@@ -114,6 +114,7 @@ pub(super) fn shm_options(settings: &Settings, size: u32) -> ShmOptions {
         segment_bytes: settings.shm_segment,
         eager_bytes_max: settings.core.eager_bytes_max.min(settings.shm_segment),
         single_copy: settings.shm_single_copy,
+        ring_reads: settings.shm_ring_reads,
         ..ShmOptions::new(size)
     }
 }

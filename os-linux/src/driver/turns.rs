@@ -4,6 +4,10 @@
 //! The paper has two kinds of rails, shared memory and InfiniBand; here they are the rails that small
 //! messages go over (shared memory, and a process with itself) and all others.
 
+use rerail_core::time::Time;
+
+use super::clock::Clock;
+use super::{Transport, VirtualTime};
 use crate::settings::Progress;
 
 /// Polls of both kinds together in a loop of [`Progress::Adaptive`], once a packet has come. The paper gives
@@ -51,6 +55,14 @@ impl Turns {
         }
     }
 
+    /// Turns until all have been polled, however many of them are over.
+    fn of_all(&self) -> u64 {
+        match self.progress {
+            Progress::Adaptive => u64::from(self.shared.max(1) + self.others.max(1)),
+            Progress::Timed | Progress::Toggle => 1,
+        }
+    }
+
     /// The turn is over, which brought so many things by shared memory and by the others.
     pub(super) fn over(&mut self, shared: usize, others: usize) {
         if self.progress != Progress::Adaptive {
@@ -73,6 +85,50 @@ impl Turns {
             [false, false] => {}
         }
         (self.at, self.came) = (0, [false; 2]);
+    }
+}
+
+impl<C: Clock> Transport<C> {
+    /// From now on rails take turns in this way.
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.turns = Turns::of(progress);
+        // A round that looks at shared memory alone is no part of the others.
+        self.round_timer.set_always_whole(progress != Progress::Timed);
+    }
+
+    /// A round of the rails whose turn it is.
+    pub(super) fn round_in_turn(&mut self, now: Time) -> usize {
+        if self.turns.progress == Progress::Timed {
+            return self.engine.round(now);
+        }
+        let [shared, others, rest] = self.engine.round_of(now, self.turns.turn());
+        self.turns.over(shared, others);
+        shared + others + rest
+    }
+}
+
+impl Transport<VirtualTime> {
+    /// As [`round`](Self::round), of the rails whose turn it is by [`set_progress`](Self::set_progress).
+    pub fn take_turn(&mut self) -> usize {
+        self.round_in_turn(self.clock.0)
+    }
+
+    /// Whether the next [turn](Self::take_turn) polls shared memory, and whether it polls other rails.
+    pub fn polls(&self) -> [bool; 2] {
+        let turn = self.turns.turn();
+        [turn != Turn::Others, turn != Turn::Shared]
+    }
+
+    /// Turns in which every rail is polled at least once.
+    pub fn turns_of_all(&self) -> u64 {
+        self.turns.of_all()
+    }
+
+    /// Passes over so many turns, as if nothing had come in them.
+    pub fn pass_turns(&mut self, count: u64) {
+        for _ in 0..count % self.turns.of_all() {
+            self.turns.over(0, 0);
+        }
     }
 }
 
@@ -106,6 +162,19 @@ mod tests {
         assert_eq!(play(&mut turns, 100, |_| [0, 1]), [20, 80]);
         assert_eq!(play(&mut turns, 10, |_| [1, 1]), [2, 8]);
         assert_eq!(play(&mut turns, 100, |_| [1, 1]), [50, 50], "half each");
+    }
+
+    #[test]
+    fn turns_pass_without_work_in_a_circle() {
+        let mut turns = Turns::of(Progress::Adaptive);
+        assert_eq!(turns.of_all(), 2);
+        play(&mut turns, 2, |_| [1, 0]);
+        assert_eq!(turns.of_all(), 10);
+        play(&mut turns, 3, |_| [0, 0]);
+        let before = format!("{turns:?}");
+        assert_eq!(play(&mut turns, 10, |_| [0, 0]), [8, 2]);
+        assert_eq!(format!("{turns:?}"), before);
+        assert_eq!([Progress::Toggle, Progress::Timed].map(|progress| Turns::of(progress).of_all()), [1, 1]);
     }
 
     /// 2.3.2

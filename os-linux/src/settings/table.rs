@@ -12,6 +12,7 @@ use rerail_core::time::Nanos;
 use super::value::{Kind, Order, Value, parse_bytes};
 use super::{Callers, OnDemandUse, Progress, SRQ_SIZE_MAX, Source, Xrc};
 use crate::bootstrap::ANSWER_MAX;
+use crate::rail::shm::RingReads;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -206,8 +207,10 @@ own {
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
     memory_budget: u64 = 0, { number u64, bytes(0, 1 << 50) },
         "A transport that would take more memory, rings and the kernel's and devices' buffers included, does not start; 0: no limit. The error has the largest item and its setting; rerail explain --memory lists all. Set it where memory is short.";
+    shm_ring_reads: RingReads = RingReads::Burst, { choice &RingReads::NAMES, RingReads::ALL },
+        "Which packets of a large message one poll takes out of a peer's shared-memory ring. Burst: those that are there. Single, contiguous, post and immediate are those of shiba-2005 (3 to 3.3). Set it to compare them.";
     peers: u32 = 1024, { number u32, count(2, TABLE_MAX) },
-        "Processes that a transport without ranks can have names of at once, itself included; 88 bytes each. Raise it where inserting a name fails for it.";
+        "Processes that a transport without ranks can have names of at once, itself included; 96 bytes each. Raise it where inserting a name fails for it.";
     callers: Callers = Callers::Hold, { choice &["refuse", "hold", "accept"], [Callers::Refuse, Callers::Hold, Callers::Accept] },
         "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Any process that has this one's name can call.";
     host_id: Option<String> = None, { word

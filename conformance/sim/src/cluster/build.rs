@@ -126,7 +126,8 @@ impl Cluster {
             }
         }
         for (index, (opening, gates)) in (0..).zip(openings) {
-            let engine = opening.join().map_err(|error| BuildError::Start { rank: index, error })?;
+            let mut engine = opening.join().map_err(|error| BuildError::Start { rank: index, error })?;
+            engine.set_progress(scenario.cpu.progress.policy());
             ranks.push(RankState {
                 engine,
                 app: workload.app(index, size),
@@ -135,6 +136,7 @@ impl Cluster {
                 done: false,
                 paused_until: Time(0),
                 busy_until: Time(0),
+                idle_turns: 0,
                 app_wake: None,
                 is_reporting: false,
                 copied: 0,
@@ -154,7 +156,7 @@ impl Cluster {
             now: Time(0),
             phase: Phase::Safety,
             cpu: scenario.cpu.clone(),
-            poll_rails_ns: poll_rails_ns(scenario),
+            poll_ns: [scenario.shm.poll_ns, poll_others_ns(scenario)],
             limits: scenario.limits.clone(),
             active: vec![false; faults.len()],
             begun: vec![false; faults.len()],
@@ -190,8 +192,8 @@ pub(super) fn addresses_of(engine: &Engine) -> Vec<String> {
     engine.rails().skip(1).map(|rail| rail.address.to_owned()).collect()
 }
 
-/// What a rank's polls of all its rails take beside the round itself.
-fn poll_rails_ns(scenario: &Scenario) -> u64 {
+/// What a rank's polls of its rails but shared memory take beside the round itself.
+fn poll_others_ns(scenario: &Scenario) -> u64 {
     let hcas = scenario.hcas();
     let poll_ns = |rail: RailSpec| match rail {
         RailSpec::Shm {} => 0,

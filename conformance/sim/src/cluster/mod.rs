@@ -94,8 +94,8 @@ pub struct Cluster {
     now: Time,
     phase: Phase,
     cpu: CpuSpec,
-    /// Added to each round: polls of the rails.
-    poll_rails_ns: u64,
+    /// What polls take: of the rings, and of the other rails.
+    poll_ns: [u64; 2],
     limits: Limits,
     faults: Vec<FaultAt>,
     /// Rails of every rank.
@@ -138,6 +138,8 @@ struct RankState {
     paused_until: Time,
     /// The processor is busy until then.
     busy_until: Time,
+    /// Turns in a row in which nothing came.
+    idle_turns: u64,
     /// The application's timer.
     app_wake: Option<Time>,
     /// Between a round and telling the application.

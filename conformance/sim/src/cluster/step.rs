@@ -13,6 +13,12 @@ impl Cluster {
         if per_thousand > 0 && self.rng.below(1000) < per_thousand {
             delay += self.rng.within(1, self.cpu.slow_poll_max.0.max(1));
         }
+        if let Some(rank) = self.ranks.get_mut(rank as usize)
+            && rank.idle_turns < rank.engine.turns_of_all()
+        {
+            // It may have been in the middle of its turns, behind the one that takes this.
+            rank.idle_turns = 0;
+        }
         self.schedule(rank, Time(visible.0.saturating_add(delay)));
     }
 
@@ -55,10 +61,20 @@ impl Cluster {
         self.wires.set_now(now);
         let rank = &mut self.ranks[index as usize];
         rank.engine.set_time(now);
-        let done = rank.engine.round() as u64;
+        let [rings, others] = self.poll_ns;
+        if rank.idle_turns >= rank.engine.turns_of_all() {
+            // It was polled all the while, in vain.
+            let turn_ns = (self.cpu.round_ns + (rings + others) / 2).max(1);
+            rank.engine.pass_turns(now.0.saturating_sub(rank.busy_until.0) / turn_ns);
+            rank.idle_turns = 0;
+        }
+        let polls = rank.engine.polls();
+        let done = rank.engine.take_turn() as u64;
+        rank.idle_turns = if done > 0 { 0 } else { rank.idle_turns + 1 };
         self.report.rounds += 1;
         let mut cost = self.cpu.round_ns + done * self.cpu.thing_ns;
-        cost = cost.saturating_add(self.poll_rails_ns).saturating_add(self.wires.take_spent_ns(index));
+        cost = cost.saturating_add(u64::from(polls[0]) * rings + u64::from(polls[1]) * others);
+        cost = cost.saturating_add(self.wires.take_spent_ns(index));
         if let Some(rate) = Some(self.cpu.copy_bytes_per_second).filter(|rate| *rate > 0) {
             let copied = rank.engine.stats().bytes_copied;
             let bytes = copied - std::mem::replace(&mut rank.copied, copied);
@@ -70,7 +86,8 @@ impl Cluster {
         rank.busy_until = Time(now.0.saturating_add(cost));
         deliver_events |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
         rank.is_reporting = deliver_events;
-        let again = (deliver_events || done > 0).then_some(rank.busy_until);
+        let again = deliver_events || done > 0 || rank.idle_turns < rank.engine.turns_of_all();
+        let again = again.then_some(rank.busy_until);
         self.wake_woken();
         self.reschedule(index, again);
     }

@@ -491,3 +491,41 @@ fn a_slow_port_is_slow_until_the_fault_is_over() {
     let expected = all_along / 5 + usual * 4 / 5;
     assert!((expected * 9 / 10..expected * 11 / 10).contains(&partly), "{usual} {all_along} {partly} {expected}");
 }
+
+/// A message over the rail whose turn it is not waits for its turn, and none is left.
+#[test]
+fn ranks_find_messages_by_every_policy_of_progress() {
+    let time = |progress: &str| {
+        let text = format!(
+            "ranks_per_host = 2\nhcas = [{{ cost = {{ poll_ns = 1000 }} }}]\nshm = {{ poll_ns = 1000 }}\n\
+             cpu = {{ progress = \"{progress}\" }}"
+        );
+        let mut workload = PingPong::new(20, 5000);
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{progress}");
+        assert_idle(&cluster);
+        cluster.report().done_ns
+    };
+    let [timed, toggle, adaptive] = ["timed", "toggle", "adaptive"].map(time);
+    assert_eq!(timed, toggle, "both poll all rails each time");
+    assert_ne!(adaptive, toggle);
+}
+
+/// Copies through rings take the time of the memory's bus, which the ranks of a host share or not.
+#[test]
+fn copies_through_rings_take_time() {
+    let time = |copies: &str| {
+        let text = format!("{SHM}shm = {{ slot_bytes = 65536, copies = {{ {copies} }} }}\n");
+        let mut workload = PingPong::new(20, 100_000);
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        cluster.report().done_ns
+    };
+    let rate = "in_bytes_per_second = 1_000_000_000, out_bytes_per_second = 1_000_000_000";
+    let (free, apart, shared) = (time(""), time(rate), time(&format!("{rate}, shared = true")));
+    // 40 messages one after the other, each copied twice, the second part behind the first.
+    let copies_ns = 40 * 2 * 100_000;
+    assert!(apart > free && apart < free + copies_ns + copies_ns / 10, "{free} {apart}");
+    assert!(apart > copies_ns / 2, "{apart}");
+    assert!(shared > apart + apart / 2, "two pairs, one bus: {apart} {shared}");
+}

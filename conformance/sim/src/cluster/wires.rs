@@ -53,6 +53,7 @@ impl Wires {
         if let Some(reads) = scenario.shm.reads() {
             shm.set_reads(reads, seed);
         }
+        shm.set_copies(scenario.shm.copies, scenario.shm.ring_reads);
         let streams = carries_streams(scenario)?;
         let verbs: Vec<bool> = streams.iter().map(|streams| !streams).collect();
         let devices = Devices::build(scenario, seed, &verbs, trace);

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 
 use super::FigureError;
 use crate::check::Verdict;
+use crate::cluster::Report;
 use crate::scenario::Scenario;
 use crate::soak;
 use crate::trace::Trace;
@@ -106,12 +107,21 @@ fn take<'r>(next: &AtomicUsize, runs: &'r [Run]) -> Option<(usize, &'r Run)> {
     Some((index, runs.get(index)?))
 }
 
+/// When the last rank was done, in nanoseconds of virtual time.
+pub(super) fn done_ns(run: &Run) -> Result<u64, FigureError> {
+    clean(run).map(|(report, _)| report.done_ns)
+}
+
 fn run_one(run: &Run) -> Result<Vec<Measured>, FigureError> {
-    let (verdict, _, measured) = soak::run(&run.scenario, SEED, Trace::off());
-    let what = run.what.clone();
+    let (_, measured) = clean(run)?;
+    if measured.is_empty() { Err(FigureError::Nothing { what: run.what.clone() }) } else { Ok(measured) }
+}
+
+/// Runs a simulation that must end clean.
+fn clean(run: &Run) -> Result<(Report, Vec<Measured>), FigureError> {
+    let (verdict, report, measured) = soak::run(&run.scenario, SEED, Trace::off());
     match verdict {
-        Verdict::Clean if measured.is_empty() => Err(FigureError::Nothing { what }),
-        Verdict::Clean => Ok(measured),
-        other => Err(FigureError::Run { what, verdict: other.to_string() }),
+        Verdict::Clean => Ok((report, measured)),
+        other => Err(FigureError::Run { what: run.what.clone(), verdict: other.to_string() }),
     }
 }

@@ -20,6 +20,7 @@
 //! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
 //! | `random` | random sets of rails: `balanced` beside every other policy |
 //! | `resilient` | resilient-2010, figures 4 and 5, table I, recovery times; one recovery as a picture |
+//! | `shiba` | shiba-2005, figures 3 to 7: shared memory beside InfiniBand; reads of its section 3 |
 //! | `timeline` | a picture of one history |
 //! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
 
@@ -32,6 +33,7 @@ mod newmadeleine;
 mod pairs;
 mod random;
 mod resilient;
+mod shiba;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -183,6 +185,11 @@ pub const SETS: &[Set] = &[
         about: "Koop, Shamis, Rabinovitz, Panda: Designing High-Performance and Resilient Message Passing on InfiniBand, \
                 CAC 2010",
         figures: resilient::figures,
+    },
+    Set {
+        name: "shiba",
+        about: "Mietke, Steiger, Mehlan, Hoefler, Rehm: SHIBA: Shared Memory Support for InfiniBand MPICH2 Device, 2005",
+        figures: shiba::figures,
     },
     Set {
         name: "lab",

@@ -120,3 +120,10 @@ fn run_without_clean_verdict_gives_no_figure() {
 fn resilient_claims_hold() {
     hold(|lab| resilient::figures(lab, Effort::Quick));
 }
+
+/// shiba-2005, figures 3 to 7 and section 3. `cargo test -p rerail-sim --release -- --nocapture shiba` prints
+/// the numbers.
+#[test]
+fn shiba_claims_hold() {
+    hold(|lab| shiba::figures(lab, Effort::Quick));
+}

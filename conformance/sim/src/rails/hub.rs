@@ -7,10 +7,12 @@ use std::rc::Rc;
 
 use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
+use rerail_linux::rail::shm::RingReads;
 
 use super::memory::{Inbound, Outbound, pair};
 use super::reads::{Grants, ReadModel};
 use crate::rng::Rng;
+use crate::scenario::CopySpec;
 
 /// What the ranks of all hosts share of their shared memory.
 #[derive(Clone, Debug)]
@@ -30,6 +32,11 @@ pub(super) struct Hub {
     /// How ranks read each other's memory; `None`: they don't.
     pub(super) reads: Option<ReadModel>,
     pub(super) grants: Grants,
+    copies: CopySpec,
+    /// When the memory bus of each process, or of each host, is free.
+    buses: Vec<Time>,
+    /// Which packets of large messages a poll takes.
+    pub(super) ring_reads: RingReads,
     /// What becomes of pairs and reads.
     pub(super) rng: Rng,
 }
@@ -78,6 +85,7 @@ impl ShmHub {
         let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
         let ranks: Vec<Process> = hosts.into_iter().map(process).collect();
         let grants = Grants::of(ranks.len());
+        let buses = vec![Time(0); ranks.len()];
         ShmHub(Rc::new(RefCell::new(Hub {
             ring,
             posts_max,
@@ -88,6 +96,9 @@ impl ShmHub {
             ring_bytes: 0,
             reads: None,
             grants,
+            copies: CopySpec::default(),
+            buses,
+            ring_reads: RingReads::Burst,
             rng: Rng::new(0, "reads of memory"),
         })))
     }
@@ -97,6 +108,12 @@ impl ShmHub {
         let hub = &mut *self.0.borrow_mut();
         hub.reads = Some(model);
         hub.rng = Rng::new(seed, "reads of memory");
+    }
+
+    /// What copies through rings take from now on, and how packets of large messages are taken.
+    pub fn set_copies(&self, copies: CopySpec, ring_reads: RingReads) {
+        let hub = &mut *self.0.borrow_mut();
+        (hub.copies, hub.ring_reads) = (copies, ring_reads);
     }
 
     /// Nanoseconds of its processor that a rank has spent on copies since the last call.
@@ -141,6 +158,34 @@ impl Hub {
     /// When others see what is done now.
     pub(super) fn visible(&self) -> Time {
         Time(self.now.0.saturating_add(self.latency_ns))
+    }
+
+    /// A rank copies so many bytes into a ring, after all that it has done in this round; when others see
+    /// them.
+    pub(super) fn copy_in(&mut self, rank: u32, bytes: usize) -> Time {
+        let CopySpec { in_bytes_per_second, .. } = self.copies;
+        let spent_ns = self.copy(rank, bytes, in_bytes_per_second);
+        Time(self.visible().0.saturating_add(spent_ns))
+    }
+
+    /// A rank copies so many bytes out of a ring.
+    pub(super) fn copy_out(&mut self, rank: u32, bytes: usize) {
+        let CopySpec { out_bytes_per_second, .. } = self.copies;
+        self.copy(rank, bytes, out_bytes_per_second);
+    }
+
+    /// From this round's beginning until the copy is made, in nanoseconds; 0 where copies take no time.
+    fn copy(&mut self, rank: u32, bytes: usize, bytes_per_second: u64) -> u64 {
+        if bytes_per_second == 0 {
+            return 0;
+        }
+        let took = bytes as u128 * 1_000_000_000 / u128::from(bytes_per_second);
+        let bus = if self.copies.shared { self.ranks[rank as usize].host } else { rank };
+        let (bus, spent_ns) = (&mut self.buses[bus as usize], &mut self.grants.spent_ns[rank as usize]);
+        let begun = (*bus).max(Time(self.now.0.saturating_add(*spent_ns)));
+        *bus = Time(begun.0.saturating_add(took as u64));
+        *spent_ns = bus.0 - self.now.0;
+        *spent_ns
     }
 
     pub(super) fn wake(&mut self, rank: u32) {

@@ -17,6 +17,7 @@ use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::shm::PushError;
 use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
+use rerail_linux::rail::shm::RingReader;
 use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
 use super::hub::{End, Hub, ShmHub, Side};
@@ -53,12 +54,15 @@ struct Link {
     active: bool,
     queue: VecDeque<Queued>,
     reads: Reads,
+    reader: RingReader,
 }
 
 impl Link {
-    fn over(end: End) -> Self {
+    fn over(end: End, hub: &Hub) -> Self {
         let (queue, reads) = (VecDeque::new(), Reads::default());
-        Link { end, reported: false, closing: false, active: false, queue, reads }
+        let ring_bytes = u64::from(hub.ring.slots) * u64::from(hub.ring.payload_bytes_max(HEADER_BYTES_MAX as u32));
+        let reader = RingReader::new(hub.ring_reads, ring_bytes);
+        Link { end, reported: false, closing: false, active: false, queue, reads, reader }
     }
 }
 
@@ -148,7 +152,8 @@ impl ShmRail {
             let peer = end.peer;
             taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
-            self.links.insert(peer, Link::over(end));
+            let link = Link::over(end, &self.hub.0.borrow());
+            self.links.insert(peer, link);
             // The caller's `up` waits for this.
             self.hub.0.borrow_mut().ring(self.rank, peer);
             self.activate(peer);
@@ -210,9 +215,9 @@ impl ShmRail {
         let (gone, closing) = (dead || link.end.far.get() == Side::Closed, link.closing);
         let sent = match gone {
             true => Ok(0),
-            false => link.pump(self.hub.0.borrow().visible(), &mut self.counters, &mut self.done),
+            false => link.pump(&self.hub, self.rank, &mut self.counters, &mut self.done),
         };
-        let received = link.receive(now, sink, &mut self.pieces, &mut self.counters);
+        let received = link.receive(now, (&self.hub, self.rank), sink, &mut self.pieces, &mut self.counters);
         // As a broken seal does, the end of the other side ends all reads.
         let reads = !gone && !closing && link.reads.is_pending();
         if reads {
@@ -266,7 +271,8 @@ impl Link {
     /// Moves waiting posts into the ring, as far as there is room.
     fn pump(
         &mut self,
-        visible: Time,
+        hub: &ShmHub,
+        rank: u32,
         counters: &mut RailCounters,
         done: &mut Vec<(u32, PostId)>,
     ) -> Result<usize, RailFault> {
@@ -282,6 +288,7 @@ impl Link {
             };
             match self.end.outbound.push(&first.header, pieces) {
                 Ok(()) => {
+                    let visible = hub.0.borrow_mut().copy_in(rank, bytes_of(pieces));
                     self.end.far_visible.borrow_mut().push_back(visible);
                     count_sent(counters, &first.header, pieces);
                     if !self.closing {
@@ -313,12 +320,13 @@ impl Link {
     fn receive(
         &mut self,
         now: Time,
+        (hub, rank): (&ShmHub, u32),
         sink: &mut dyn Sink,
         pieces: &mut Vec<Piece>,
         counters: &mut RailCounters,
     ) -> Result<usize, RailFault> {
-        let mut taken = 0;
-        while taken < BURST && self.end.visible.borrow().front().is_none_or(|visible| *visible <= now) {
+        let (mut taken, mut goes_on) = (0, true);
+        while goes_on && taken < BURST && self.end.visible.borrow().front().is_none_or(|visible| *visible <= now) {
             let Some(front) = self.end.inbound.front().map_err(|_| RailFault::Corrupt)? else { break };
             taken += 1;
             self.end.visible.borrow_mut().pop_front();
@@ -327,6 +335,11 @@ impl Link {
                 continue;
             }
             let payload_bytes = front.payload_bytes();
+            hub.0.borrow_mut().copy_out(rank, payload_bytes as usize);
+            goes_on = match front.short() {
+                Some(_) => self.reader.goes_on_after_short(),
+                None => self.reader.goes_on(front.header()),
+            };
             counters.packets_received += 1;
             counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
             let peer = PeerId(self.end.peer);
@@ -366,7 +379,11 @@ impl Link {
 
 fn count_sent(counters: &mut RailCounters, header: &[u8], payload: &[Piece]) {
     counters.packets_sent += 1;
-    counters.bytes_sent += header.len() as u64 + payload.iter().map(|piece| piece.len as u64).sum::<u64>();
+    counters.bytes_sent += (header.len() + bytes_of(payload)) as u64;
+}
+
+fn bytes_of(payload: &[Piece]) -> usize {
+    payload.iter().map(|piece| piece.len).sum()
 }
 
 fn fault_of(error: PushError) -> RailFault {
@@ -412,7 +429,7 @@ impl Rail for ShmRail {
         }
         match hub.call(self.rank, peer.0) {
             Some(end) => {
-                self.links.insert(peer.0, Link::over(end));
+                self.links.insert(peer.0, Link::over(end, hub));
             }
             None => {
                 let known = hub.ranks.get(peer.0 as usize);
@@ -460,7 +477,7 @@ impl Rail for ShmRail {
         }
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return };
         if link.queue.is_empty() && link.end.outbound.push(&header, outgoing.payload).is_ok() {
-            let visible = self.hub.0.borrow().visible();
+            let visible = self.hub.0.borrow_mut().copy_in(self.rank, bytes_of(outgoing.payload));
             link.end.far_visible.borrow_mut().push_back(visible);
             count_sent(&mut self.counters, &header, outgoing.payload);
             self.done.push((outgoing.peer.0, outgoing.id));
@@ -479,7 +496,8 @@ impl Rail for ShmRail {
         let Some(link) = open else { return false };
         // SAFETY: the caller's promise is the one demanded.
         let Ok(must_ring) = (unsafe { link.end.outbound.push_short(short, payload) }) else { return false };
-        link.end.far_visible.borrow_mut().push_back(self.hub.0.borrow().visible());
+        let visible = self.hub.0.borrow_mut().copy_in(self.rank, short.len.into());
+        link.end.far_visible.borrow_mut().push_back(visible);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += u64::from(short.len);
         if must_ring {

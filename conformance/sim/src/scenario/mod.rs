@@ -25,6 +25,7 @@ mod device;
 mod liar;
 mod load;
 mod placement;
+mod polling;
 mod random;
 mod set;
 mod settings;
@@ -37,6 +38,7 @@ use std::fmt;
 use rerail_core::config::Config;
 use rerail_core::ids::PeerId;
 use rerail_core::rail::sched::multiplex::Binding;
+use rerail_linux::rail::shm::RingReads;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::fault::FaultAt;
@@ -49,6 +51,7 @@ pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use liar::{LiarSpec, QuirkSpec};
 pub use load::{LoadSpec, LoadStep};
 pub(crate) use placement::Placement;
+pub use polling::{CopySpec, ProgressSpec};
 pub use random::RandomFaults;
 pub use settings::CoreSettings;
 pub use span::{Span, SpanError};
@@ -146,6 +149,11 @@ fn is_zero(number: &u8) -> bool {
     *number == 0
 }
 
+/// The same of costs.
+fn is_free(cost: &u64) -> bool {
+    *cost == 0
+}
+
 /// What the processor of a rank takes for things, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -164,6 +172,9 @@ pub struct CpuSpec {
     pub slow_polls_per_thousand: u32,
     /// How late such a wake-up is at most.
     pub slow_poll_max: Span,
+    /// How rails take turns in being polled.
+    #[serde(skip_serializing_if = "ProgressSpec::is_timed")]
+    pub progress: ProgressSpec,
 }
 
 /// An I/O bus: see [`BusModel`](crate::net::BusModel). What is absent is as in the preset of the bus's first
@@ -287,6 +298,15 @@ pub struct ShmSpec {
     pub posts_max: u16,
     /// From a post until the other side can see it.
     pub latency_ns: u64,
+    /// Nanoseconds of every poll of the rings, whether or not anything has come.
+    #[serde(skip_serializing_if = "is_free")]
+    pub poll_ns: u64,
+    /// What copies into rings and out of them take.
+    #[serde(skip_serializing_if = "CopySpec::is_free")]
+    pub copies: CopySpec,
+    /// Which packets of a large message one poll takes out of a peer's ring.
+    #[serde(with = "polling::ring_reads", skip_serializing_if = "polling::ring_reads::is_burst")]
+    pub ring_reads: RingReads,
     /// Whether ranks read each other's memory.
     pub read: bool,
     /// Bytes that are read in one poll.
@@ -432,6 +452,7 @@ impl Default for CpuSpec {
             copy_bytes_per_second: 0,
             slow_polls_per_thousand: 0,
             slow_poll_max: Span::from_micros(200),
+            progress: ProgressSpec::Timed,
         }
     }
 }
@@ -473,6 +494,9 @@ impl Default for ShmSpec {
             slot_bytes: 4096,
             posts_max: 16,
             latency_ns: 100,
+            poll_ns: 0,
+            copies: CopySpec::default(),
+            ring_reads: RingReads::Burst,
             read: false,
             read_portion: 64 * 1024,
             read_bytes_per_second: 8_000_000_000,

@@ -9,6 +9,7 @@
 //! * policies: in half, any, strategies included
 //! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break
 //!   connections, 5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
+//! * polling: in a quarter, as the policies of shiba-2005 have it, in half of these at a cost, copies included
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to all ranks
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
@@ -24,13 +25,14 @@
 
 use rerail_core::config::Policy;
 use rerail_core::rail::sched::of;
+use rerail_linux::rail::shm::RingReads;
 use toml::Value;
 
 use super::FaultMenu;
 use crate::cluster::fault::{Fault, FaultAt, Kind};
 use crate::cluster::place::Place;
 use crate::rng::Rng;
-use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
+use crate::scenario::{CopySpec, HcaSpec, ProgressSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
 
 /// Devices of scenarios: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -72,6 +74,7 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     scenario.verbs.read = !Rng::new(seed, "reads").one_in(3);
     edges(&mut scenario, &mut Rng::new(seed, "edges"));
     single_copy(&mut scenario, &mut Rng::new(seed, "single copy"));
+    polling(&mut scenario, &mut Rng::new(seed, "polling"));
     let kinds = fault_menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
@@ -116,6 +119,24 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
         short_way(&mut scenario, short);
     }
     scenario
+}
+
+/// In a quarter of the simulations rails are polled, and large messages taken out of rings, as in shiba-2005.
+fn polling(scenario: &mut Scenario, rng: &mut Rng) {
+    if !rng.one_in(4) {
+        return;
+    }
+    let progress = [ProgressSpec::Timed, ProgressSpec::Adaptive, ProgressSpec::Toggle];
+    scenario.cpu.progress = *rng.pick(&progress).unwrap_or(&ProgressSpec::Timed);
+    scenario.shm.ring_reads = *rng.pick(&RingReads::ALL).unwrap_or(&RingReads::Burst);
+    if rng.one_in(2) {
+        scenario.shm.poll_ns = rng.within(1, 500);
+        scenario.shm.copies = CopySpec {
+            in_bytes_per_second: rng.within(100, 10_000) * 1_000_000,
+            out_bytes_per_second: rng.within(100, 10_000) * 1_000_000,
+            shared: rng.one_in(2),
+        };
+    }
 }
 
 /// In half of the simulations with faults most of these come while most of the traffic is under way, and

@@ -17,7 +17,9 @@ use super::connect::Rings;
 use super::copy::Reads;
 use super::joint::Assist;
 use super::offers::{Answer, ListRequest};
+use super::options::ShmOptions;
 use super::reach::Seal;
+use super::ring_reads::RingReader;
 use super::segment::{Inbound, Outbound, copy_short, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
@@ -71,6 +73,7 @@ pub struct Link {
     pub(super) list_requested: Option<u32>,
     /// What this process copies for the peer.
     pub(super) assist: Option<Assist>,
+    reader: RingReader,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -103,9 +106,9 @@ impl Counted {
 
 impl Link {
     /// With room for `posts_max` posts that wait for the ring: a full ring costs no allocation.
-    pub fn new(peer: PeerId, token: u64, socket: OwnedFd, rings: Rings, posts_max: u16) -> Self {
+    pub fn new(peer: PeerId, token: u64, socket: OwnedFd, rings: Rings, options: &ShmOptions) -> Self {
         let Rings { inbound, outbound, barrier } = rings;
-        let posts_max = usize::from(posts_max);
+        let posts_max = usize::from(options.posts_max);
         Link {
             peer,
             token,
@@ -116,6 +119,7 @@ impl Link {
             memory: None,
             list_requested: None,
             assist: None,
+            reader: options.reader(),
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
@@ -412,7 +416,7 @@ impl Link {
         true
     }
 
-    /// Takes up to `burst` messages; returns how many.
+    /// Takes up to `burst` messages, as `ShmOptions::ring_reads` has it; returns how many.
     pub fn receive(
         &mut self,
         burst: u32,
@@ -430,6 +434,9 @@ impl Link {
                 counters.bytes_received += bytes;
                 self.gone = self.gone.map(|left| left - 1);
                 taken += 1;
+                if !self.reader.goes_on_after_short() {
+                    break;
+                }
                 continue;
             }
             let Some(front) = self.inbound.front().map_err(|_| RailFault::Corrupt)? else {
@@ -479,9 +486,13 @@ impl Link {
                     }
                 }
             }
+            let goes_on = self.reader.goes_on(front.header());
             front.release();
             self.gone = self.gone.map(|left| left - 1);
             taken += 1;
+            if !goes_on {
+                break;
+            }
         }
         counters.system_calls += self.answer();
         Ok(taken as usize)

@@ -14,7 +14,7 @@
 //!   `polls_per_check`-th poll, after sleeping, and while a connection is pending.
 //!
 //! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` determines whether a peer's memory can
-//! be read; `connect` is a pending connection, `link` a connected peer; `setup` leads from one to the other;
+//! be read; `ring_reads` holds policies for packets of large messages; `connect` is a pending connection, `link` a connected peer; `setup` leads from one to the other;
 //! this file is the [`Rail`].
 
 mod barrier;
@@ -27,6 +27,7 @@ mod memory;
 mod offers;
 mod options;
 mod reach;
+mod ring_reads;
 mod segment;
 mod setup;
 mod socket;
@@ -48,6 +49,7 @@ use rustix::io::Errno;
 
 pub use options::{ShmError, ShmOptions};
 pub use reach::{Denied, single_copy};
+pub use ring_reads::{RingReader, RingReads};
 pub use setup::host_id;
 
 use self::connect::Opening;

@@ -8,6 +8,7 @@ use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
 use super::link::{Link, POST_BYTES};
+use super::ring_reads::{RingReader, RingReads};
 use super::segment::page_size;
 use super::setup::Peer;
 use crate::auth::Fingerprint;
@@ -46,6 +47,8 @@ pub struct ShmOptions {
     pub posts_max: u16,
     /// Messages that one poll takes from one peer before it looks at the next.
     pub burst: u32,
+    /// Which of these are taken where they are packets of large messages.
+    pub ring_reads: RingReads,
     /// Connections are checked (a system call) in every so many polls, and in each while one is being set
     /// up.
     pub polls_per_check: u32,
@@ -72,6 +75,7 @@ impl ShmOptions {
             mapped_bytes_max: 64 << 30,
             posts_max: 64,
             burst: 32,
+            ring_reads: RingReads::Burst,
             polls_per_check: 64,
             handshake_timeout: Nanos::from_millis(10_000),
             flush_timeout: Nanos::from_millis(1_000),
@@ -83,6 +87,11 @@ impl ShmOptions {
     pub(super) fn ring(&self) -> RingConfig {
         let slot_bytes = self.segment_bytes.saturating_add(HEADER_BYTES_MAX as u32);
         RingConfig { cells: self.cells, slots: self.slots, slot_bytes }
+    }
+
+    /// The reader of a new ring.
+    pub(super) fn reader(&self) -> RingReader {
+        RingReader::new(self.ring_reads, u64::from(self.slots) * u64::from(self.segment_bytes))
     }
 
     /// Bytes of the ring of a connected peer, of each direction: at first (one page) and at most, once all of

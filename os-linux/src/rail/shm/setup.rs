@@ -283,7 +283,7 @@ impl ShmRail {
                     known.dial = None;
                 }
                 tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
-                let mut link = Link::new(peer, token, opening.socket, rings, self.options.posts_max);
+                let mut link = Link::new(peer, token, opening.socket, rings, &self.options);
                 link.join_memory(seal, reach, self.options.mapped_bytes_max);
                 self.insert_link(link);
                 sink.up(peer);

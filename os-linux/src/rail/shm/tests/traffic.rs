@@ -129,6 +129,27 @@ fn busy_peer_does_not_delay_another_peer() {
     assert_eq!((a.taken_from(1).len(), a.taken_from(2).len()), (2, 1));
 }
 
+/// shiba-2005, 3: no policy leaves anything in a ring, though it takes one packet a poll, nor sleeps beside it.
+#[test]
+fn every_policy_of_ring_reads_takes_all_packets() {
+    for ring_reads in RingReads::ALL {
+        let options = ShmOptions { cells: 64, slots: 64, ring_reads, ..options() };
+        let [mut a, mut b] = [0, 1].map(|rank| Node::with(rank, options.clone()));
+        add_peers(&mut [&mut a, &mut b]);
+        b.connect(0);
+        run_until_idle(&mut [&mut a, &mut b]);
+        (0..30).for_each(|number| b.send(0, number, 100 + number as usize));
+        a.poll();
+        let at_once = a.taken_from(1).len();
+        assert_eq!(at_once, if ring_reads == RingReads::Burst { 30 } else { 1 }, "{ring_reads:?}");
+        assert_eq!(a.rail.arm(), ring_reads == RingReads::Burst);
+        a.rail.disarm();
+        run_until_idle(&mut [&mut a, &mut b]);
+        let expected: Vec<_> = (0..30).map(|number| packet(number, 100 + number as usize)).collect();
+        assert_eq!(a.taken_from(1), expected, "{ring_reads:?}");
+    }
+}
+
 /// L-14
 #[test]
 fn disconnect_sends_earlier_posts_first() {
