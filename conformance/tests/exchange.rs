@@ -30,7 +30,7 @@ fn quick_exchange_verifies_every_kind_over_every_path() {
         entries.iter().map(|entry| entry[field].as_str().expect("a name").to_owned()).collect()
     };
     assert_eq!(names("paths", "path"), ["loop", "shm", "tcp"]);
-    assert_eq!(names("checks", "check").len(), 16);
+    assert_eq!(names("checks", "check").len(), 17);
     for path in report["paths"].as_array().unwrap() {
         assert!(path["messages"].as_u64().unwrap() > 0 && path["bytes"].as_u64().unwrap() > 0, "{path}");
         assert!(path["latency"]["median_ns"].as_u64().unwrap() > 0, "{path}");

@@ -59,6 +59,20 @@ fn multirail_2004_claims_hold_and_are_on_the_page() {
     assert_eq!(std::fs::read_to_string(out.join("index.html")).expect("the page is there"), page);
 }
 
+/// Figures 3 to 7 of shiba-2005, and the reads of its section 3.
+#[test]
+fn shiba_2005_claims_hold() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = report(folder.path(), &["shiba", "--quick", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = json["sets"][0]["figures"].as_array().expect("figures");
+    let sources: Vec<&str> = figures.iter().filter_map(|figure| figure["source"].as_str()).collect();
+    let wanted = ["figure 3", "figure 4", "figure 5", "figure 6", "figure 7", "section 3"];
+    assert_eq!(sources, wanted.map(|wanted| format!("shiba-2005, {wanted}")));
+    assert_eq!((json["failed"].as_u64(), output.status.code()), (Some(0), Some(0)), "{json}");
+    assert!(json["claims"].as_u64().is_some_and(|claims| claims >= 20));
+}
+
 #[test]
 fn invalid_argument_error_lists_the_valid_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -42,7 +42,7 @@ pub fn check_memory(ranks: u32, bytes_max: u64, quick: bool) -> Result<(), Failu
 
 fn fits(ranks: u32, bytes_max: u64, quick: bool, available: u64) -> Result<(), Failure> {
     // Of the sizes, the largest alone decides.
-    let need = 2 * u64::from(ranks) * rank::memory_max(&plan(&Scope { ranks, bytes_max, quick }), ranks);
+    let need = 3 * u64::from(ranks) * rank::memory_max(&plan(&Scope { ranks, bytes_max, quick }), ranks);
     if need <= available {
         return Ok(());
     }
@@ -90,7 +90,7 @@ fn low(config: &Config, rounds: &[Round]) -> Vec<Low> {
         held * peers + u64::from(ranks) + 1
     };
     let has = |kinds: &[Kind]| u64::from(rounds.iter().any(|round| kinds.contains(&round.kind)));
-    let pieces = 3 * has(&[Kind::Segments]);
+    let pieces = 3 * has(&[Kind::Segments, Kind::Scattered]);
     let windows = has(&[Kind::Put, Kind::Get, Kind::Refusal, Kind::FetchAdd, Kind::CompareSwap]);
     let retained = u64::from(most(&injects) > 0);
     let needs: [(&str, u64, u64, &str); 7] = [

@@ -29,6 +29,8 @@ pub enum Kind {
     Untagged,
     /// Sends in three pieces into receives of two, cut elsewhere.
     Segments,
+    /// Three pieces of odd lengths on each side, cut differently, at odd addresses a few bytes apart.
+    Scattered,
     /// The buffer is overwritten as soon as the send is submitted.
     Inject,
     /// One buffer takes message after message.
@@ -53,13 +55,14 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the report.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Posted,
         Kind::Unexpected,
         Kind::Ordered,
         Kind::Wildcard,
         Kind::Untagged,
         Kind::Segments,
+        Kind::Scattered,
         Kind::Inject,
         Kind::MultiReceive,
         Kind::Truncation,
@@ -81,6 +84,7 @@ impl Kind {
             Kind::Wildcard => "wildcard",
             Kind::Untagged => "untagged",
             Kind::Segments => "segments",
+            Kind::Scattered => "scattered",
             Kind::Inject => "inject",
             Kind::MultiReceive => "multi-receive",
             Kind::Truncation => "truncation",
@@ -103,6 +107,7 @@ impl Kind {
             Kind::Wildcard => "any source and tag: each message once, in order per sender",
             Kind::Untagged => "immediates and payloads without tags",
             Kind::Segments => "several pieces, cut differently on both sides",
+            Kind::Scattered => "pieces at odd addresses in common pages, nothing between them",
             Kind::Inject => "the buffer is free at once",
             Kind::MultiReceive => "many messages in one buffer, back to back",
             Kind::Truncation => "reported with both sizes; what fits is right; nothing beyond",
@@ -233,6 +238,9 @@ pub fn plan(scope: &Scope) -> Vec<Round> {
     push(&mut rounds, scope, Kind::Refusal, 0, 1);
     push(&mut rounds, scope, Kind::FetchAdd, 8, if scope.quick { 16 } else { 64 });
     push(&mut rounds, scope, Kind::CompareSwap, 8, if scope.quick { 4 } else { 16 });
+    for bytes in [13, (8 << 10) + 1, (64 << 10) + 13, (1 << 20) + 4097, (4 << 20) + 5].map(up_to) {
+        push(&mut rounds, scope, Kind::Scattered, bytes, repetitions(scope, bytes).clamp(2, 8));
+    }
     rounds
 }
 

@@ -14,9 +14,9 @@ use super::verify::{Problem, Tally, describe};
 use crate::session::{Outcome, Session, SessionError, Ticket};
 
 /// Bytes behind every buffer that nothing may write to.
-const GUARD_BYTES: u64 = 64;
+pub(super) const GUARD_BYTES: u64 = 64;
 /// Its value.
-const GUARD: u8 = 0xa5;
+pub(super) const GUARD: u8 = 0xa5;
 /// Alignment of buffers, so that no two share a cache line.
 const ALIGN: u64 = 64;
 /// A multi-receive's buffer, in messages of the round's largest size.
@@ -36,6 +36,8 @@ pub struct Worker {
     pub(super) session: Session,
     pub(super) tally: Tally,
     pub(super) seed: u64,
+    /// Ordinary memory, and such as peers on the host map: in turn, round by round.
+    sources: [RegionId; 2],
     pub(super) outgoing: RegionId,
     pub(super) incoming: RegionId,
     pub(super) round: Round,
@@ -62,10 +64,11 @@ impl Worker {
     ) -> Result<Worker, SessionError> {
         let ranks = session.size();
         let need = memory_max(plan, ranks);
-        let outgoing = session.alloc(need)?;
+        let sources = [session.alloc(need)?, session.alloc_shared(need)?];
         let incoming = session.alloc(need)?;
         let round = Round { kind: Kind::Posted, bytes: 0, count: 0, shift: None };
-        Ok(Worker { session, tally: Tally::default(), seed, outgoing, incoming, round, index: 0, self_kill })
+        let tally = Tally::default();
+        Ok(Worker { session, tally, seed, sources, outgoing: sources[0], incoming, round, index: 0, self_kill })
     }
 
     /// Runs the rounds; calls `before` with each round before it starts.
@@ -74,6 +77,7 @@ impl Worker {
             before(index, round);
             tracing::debug!(index, ?round, "round");
             self.index = index;
+            self.outgoing = self.sources[(index % 2) as usize];
             self.round = round.clone();
             match round.kind {
                 Kind::Posted
@@ -82,6 +86,7 @@ impl Worker {
                 | Kind::Wildcard
                 | Kind::Untagged
                 | Kind::Segments
+                | Kind::Scattered
                 | Kind::Inject => self.two_sided()?,
                 Kind::MultiReceive => self.multi_receive()?,
                 Kind::Truncation => self.truncation()?,

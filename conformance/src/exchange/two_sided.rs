@@ -7,7 +7,7 @@ use rerail_core::mem::Seg;
 
 use super::pattern;
 use super::plan::{Kind, Transfer};
-use super::rank::{Slot, Worker};
+use super::rank::{GUARD, GUARD_BYTES, Slot, Worker};
 use super::verify::describe;
 use crate::session::{Outcome, SessionError, Ticket};
 
@@ -46,6 +46,7 @@ impl Worker {
                 let ticket = match self.round.kind {
                     Kind::Inject => self.inject(slot)?,
                     Kind::Segments => self.send_in_pieces(slot)?,
+                    Kind::Scattered => self.send_scattered(slot)?,
                     _ => {
                         self.fill(slot);
                         self.send_plainly(slot)?
@@ -102,6 +103,33 @@ impl Worker {
         self.session.send(send)
     }
 
+    /// Pieces beside each other, filled from the whole payload.
+    fn send_scattered(&mut self, slot: &Slot) -> Result<Ticket, SessionError> {
+        let mut payload = vec![0; slot.seg.len as usize];
+        pattern::fill(&self.key(&slot.transfer), 0, &mut payload);
+        let pieces = scattered(slot.seg, 2 * slot.transfer.number);
+        for (offset, seg) in &pieces {
+            let part = &payload[*offset as usize..][..seg.len as usize];
+            self.session.bytes_mut(*seg).copy_from_slice(part);
+        }
+        let segments = pieces.map(|(_, seg)| seg);
+        let send = SendRequest { segments: &segments, ..self.envelope(&slot.transfer) };
+        self.session.send(send)
+    }
+
+    /// What is wrong with a message received in pieces beside each other, or with what lies between them.
+    fn scattered_problem(&mut self, slot: &Slot) -> Option<String> {
+        let pieces = scattered(slot.seg, 2 * slot.transfer.number + 1);
+        let mut payload = vec![0; slot.seg.len as usize];
+        for (offset, seg) in &pieces {
+            payload[*offset as usize..][..seg.len as usize].copy_from_slice(self.session.bytes(*seg));
+            self.session.bytes_mut(*seg).fill(GUARD);
+        }
+        let is_whole = self.session.bytes(area(slot.seg)).iter().all(|&byte| byte == GUARD);
+        let difference = pattern::compare(&self.key(&slot.transfer), 0, &payload).map(|found| describe(&found));
+        difference.or_else(|| (!is_whole).then(|| "bytes were written between the pieces".to_owned()))
+    }
+
     fn post_all(&mut self, inbound: &[Slot]) -> Result<Vec<Ticket>, SessionError> {
         inbound.iter().map(|slot| self.post(slot)).collect()
     }
@@ -117,6 +145,10 @@ impl Worker {
         };
         let segments: Vec<Seg> = match self.round.kind {
             Kind::Segments => pieces(slot.seg, 2).into_iter().map(|(_, seg)| seg).collect(),
+            Kind::Scattered => {
+                self.session.bytes_mut(area(slot.seg)).fill(GUARD);
+                scattered(slot.seg, 2 * slot.transfer.number + 1).map(|(_, seg)| seg).to_vec()
+            }
             _ => vec![slot.seg],
         };
         self.session.recv(RecvRequest::new(from, &segments))
@@ -135,6 +167,13 @@ impl Worker {
             // Every piece is right: put into order, without memory for a second copy, they are the whole that
             // the judge looks for.
             pattern::fill(&key, 0, self.session.bytes_mut(slot.seg));
+        }
+        if self.round.kind == Kind::Scattered {
+            if let Some(problem) = self.scattered_problem(slot) {
+                return self.wrong(&slot.transfer, problem);
+            }
+            // As above.
+            pattern::fill(&self.key(&slot.transfer), 0, self.session.bytes_mut(slot.seg));
         }
         self.judge(slot, tag, outcome);
     }
@@ -217,6 +256,28 @@ fn pieces(seg: Seg, count: u64) -> Vec<(u64, Seg)> {
         .collect()
 }
 
+/// The memory of a message and the guard behind it.
+fn area(seg: Seg) -> Seg {
+    Seg::new(seg.at.region, seg.at.offset, seg.len + GUARD_BYTES)
+}
+
+/// A message in three pieces of odd lengths at odd places of its [`area`], at most a few bytes from each
+/// other: each with its offset in the message, the last part first in memory. Another `salt`, another cut.
+fn scattered(seg: Seg, salt: u64) -> [(u64, Seg); 3] {
+    let cut =
+        |part: u64| (seg.len * part / 3 / 2 * 2 + salt % 5 * part).min(seg.len) | u64::from(seg.len > 8 && part == 1);
+    let bounds = [0, cut(1), cut(2).max(cut(1)), seg.len];
+    let mut place = seg.at.offset + 1 + salt * 6 % 32;
+    let mut pieces = [2, 1, 0].map(|part| {
+        let (offset, len) = (bounds[part], bounds[part + 1] - bounds[part]);
+        let piece = (offset, Seg::new(seg.at.region, place, len));
+        place += len + 1 + (salt + part as u64) % 4;
+        piece
+    });
+    pieces.reverse();
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
     use rerail_core::mem::RegionId;
@@ -229,5 +290,28 @@ mod tests {
         let at = |offset, len| Seg::new(RegionId(7), offset, len);
         assert_eq!(pieces(seg, 3), [(0, at(196, 32)), (32, at(164, 32)), (64, at(128, 36))]);
         assert_eq!(pieces(Seg::new(RegionId(7), 0, 0), 2), [(0, at(0, 0)), (0, at(0, 0))]);
+    }
+
+    #[test]
+    fn scattered_pieces_are_apart_and_cover_the_message() {
+        for bytes in [0, 1, 2, 3, 8, 9, 13, 100, 8193, (1 << 20) + 4097] {
+            for salt in 0..20 {
+                let seg = Seg::new(RegionId(7), 128, bytes);
+                let pieces = scattered(seg, salt);
+                let mut next = 0;
+                for (offset, piece) in pieces {
+                    assert_eq!(offset, next, "{bytes} {salt}");
+                    next += piece.len;
+                }
+                assert_eq!(next, bytes);
+                // In memory the other way round, a byte or more apart, inside the area.
+                let ends: Vec<(u64, u64)> =
+                    pieces.iter().rev().map(|(_, seg)| (seg.at.offset, seg.at.offset + seg.len)).collect();
+                assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0 && pair[1].0 - pair[0].1 <= 4), "{ends:?}");
+                assert!(ends[0].0 > 128 && ends[2].1 < 128 + bytes + GUARD_BYTES, "{ends:?}");
+                assert_eq!(ends[0].0 % 2, 1, "an odd address");
+            }
+        }
+        assert_ne!(scattered(Seg::new(RegionId(7), 0, 100), 0), scattered(Seg::new(RegionId(7), 0, 100), 1));
     }
 }

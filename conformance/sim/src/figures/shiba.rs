@@ -61,7 +61,7 @@ impl Machine {
         let mut scenario = Scenario::parse(self.file, self.text)?;
         scenario.config.eager_bytes_max = Some(SWITCH);
         scenario.config.bulk_max = Some(128);
-        // The paper's MPI knows no other way than its rails': the policies that cut messages are ours.
+        // The paper's MPI has one rail between two processes; the policies that cut messages are ours.
         (scenario.config.multiplex, scenario.config.striping) = (Some(Policy::Binding), Some(Policy::Binding));
         if 4 * bytes <= self.cache_bytes {
             scenario.shm.copies.out_bytes_per_second = scenario.shm.copies.in_bytes_per_second;

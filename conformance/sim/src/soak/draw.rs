@@ -9,7 +9,7 @@
 //! * policies: in half, any, strategies included
 //! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break
 //!   connections, 5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
-//! * polling: in a quarter, as the policies of shiba-2005 have it, in half of these at a cost, copies included
+//! * polling: in a quarter, by the policies of shiba-2005, in half of these at a cost, copies included
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to all ranks
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete

@@ -14,8 +14,8 @@
 //!   `polls_per_check`-th poll, after sleeping, and while a connection is pending.
 //!
 //! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` determines whether a peer's memory can
-//! be read; `ring_reads` holds policies for packets of large messages; `connect` is a pending connection, `link` a connected peer; `setup` leads from one to the other;
-//! this file is the [`Rail`].
+//! be read; `ring_reads` holds policies for packets of large messages; `connect` is a pending connection,
+//! `link` a connected peer; `setup` leads from one to the other; this file is the [`Rail`].
 
 mod barrier;
 mod connect;

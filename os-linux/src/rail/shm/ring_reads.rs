@@ -70,8 +70,11 @@ impl RingReader {
     /// The same after a short message.
     #[inline]
     pub fn goes_on_after_short(&mut self) -> bool {
+        if self.policy == RingReads::Burst {
+            return true;
+        }
         self.is_amid = false;
-        self.policy == RingReads::Burst
+        false
     }
 
     #[cold]

@@ -129,7 +129,7 @@ fn busy_peer_does_not_delay_another_peer() {
     assert_eq!((a.taken_from(1).len(), a.taken_from(2).len()), (2, 1));
 }
 
-/// shiba-2005, 3: no policy leaves anything in a ring, though it takes one packet a poll, nor sleeps beside it.
+/// shiba-2005, 3: no policy leaves anything in a ring, though it takes one packet a poll, nor sleeps then.
 #[test]
 fn every_policy_of_ring_reads_takes_all_packets() {
     for ring_reads in RingReads::ALL {
@@ -138,7 +138,9 @@ fn every_policy_of_ring_reads_takes_all_packets() {
         add_peers(&mut [&mut a, &mut b]);
         b.connect(0);
         run_until_idle(&mut [&mut a, &mut b]);
-        (0..30).for_each(|number| b.send(0, number, 100 + number as usize));
+        for number in 0..30 {
+            b.send(0, number, 100 + number as usize);
+        }
         a.poll();
         let at_once = a.taken_from(1).len();
         assert_eq!(at_once, if ring_reads == RingReads::Burst { 30 } else { 1 }, "{ring_reads:?}");
