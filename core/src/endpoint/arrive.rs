@@ -278,28 +278,12 @@ impl Endpoint<'_> {
         {
             return Ok(());
         }
-        let mut newly_acked = 0;
-        for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
-            let slot = self.channel_mut(channel);
-            if Seq(cumulative) == slot.sent[lane].acked() {
-                continue;
-            }
-            let fresh =
-                slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
-            newly_acked += fresh;
-            // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
-            // arrives late proves nothing.
-            slot.requests.is_unconfirmed |= common.refusing && fresh > 0 && lane == UNORDERED;
-            let may_be_short = lane == ORDERED && self.channel(channel).shorts > 0;
-            let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
-            loop {
-                let (slot, slots) = self.t.sent(channel, lane);
-                let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
-                messages += self.acknowledged(packet);
-            }
-            if lane == ORDERED && fresh > 0 {
-                self.channel_mut(channel).allowance.acked(messages); // C-6
-            }
+        let mut newly_acked = 0;
+        if Seq(common.ack_ordered) != self.channel(channel).sent[ORDERED].acked() {
+            newly_acked += self.arrive_ack::<ORDERED>(channel, common.ack_ordered, false)?;
+        }
+        if Seq(common.ack_unordered) != self.channel(channel).sent[UNORDERED].acked() {
+            newly_acked += self.arrive_ack::<UNORDERED>(channel, common.ack_unordered, common.refusing)?;
         }
         let slot = self.channel_mut(channel);
         if slot.requests.is_unconfirmed && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked()
@@ -318,6 +302,35 @@ impl Endpoint<'_> {
             self.activate(channel);
         }
         Ok(())
+    }
+
+    /// The peer has everything of a lane before `cumulative`. Returns how many packets are newly acknowledged.
+    fn arrive_ack<const LANE: usize>(
+        &mut self,
+        channel: u32,
+        cumulative: u32,
+        refusing: bool,
+    ) -> Result<u32, ProtocolError> {
+        let slot = self.channel_mut(channel);
+        let acked = slot.sent[LANE].ack(Seq(cumulative));
+        let fresh = acked.map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+        // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that arrives
+        // late proves nothing.
+        if refusing && fresh > 0 {
+            slot.requests.is_unconfirmed = true;
+            slot.express_budget.stop_receiving();
+        }
+        let may_be_short = LANE == ORDERED && slot.shorts > 0;
+        let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
+        loop {
+            let (slot, slots) = self.t.sent(channel, LANE);
+            let Some((_, packet)) = slot.sent[LANE].pop_acked(slots) else { break };
+            messages += self.acknowledged(packet);
+        }
+        if LANE == ORDERED && fresh > 0 {
+            self.channel_mut(channel).allowance.acked(messages); // C-6
+        }
+        Ok(fresh)
     }
 
     /// Packets of the unordered lane: processed on arrival (S-9).

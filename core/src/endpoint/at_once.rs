@@ -17,14 +17,14 @@ use crate::fast::express_budget::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
 use crate::op::{record_of, short_handle};
-use crate::paths::{Choice, Stamp};
+use crate::paths::Choice;
 use crate::peer::{ChannelState, ORDERED, UNORDERED};
 use crate::rail::sched::{Aggregates, Candidates};
 use crate::rel::link::State;
 use crate::seq::Seq;
 use crate::tag::Match;
 use crate::time::Time;
-use crate::wire::{self, Common, EAGER_BYTES, Short};
+use crate::wire::{self, Common, EAGER_BYTES, PlainEager, Short};
 
 /// A message that is complete for its sender; the caller copies its payload, posts it, and calls
 /// [`Endpoint::posted_at_once`].
@@ -66,25 +66,40 @@ impl Endpoint<'_> {
             return false;
         }
         let Some(channel) = self.t.channel_of(send.peer) else { return false };
-        let express_budget = &self.channel(channel).express_budget;
-        if express_budget.go == 0
-            || len > express_budget.go_bytes.into()
-            || send.level != Level::Reusable
-            || !self.is_roomy()
-        {
+        let budget = &self.channel(channel).express_budget;
+        if budget.go == 0 || len > budget.go_bytes.into() || send.level != Level::Reusable || !self.is_roomy() {
             return self.send_checked(now, channel, send, (len, is_reported), out);
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the budget is open");
-        let by = express_budget.by;
-        let rail = match by {
-            By::Only(rail, depth) if self.paths.has_fewer_posts(channel, rail, depth) => rail,
-            By::Only(..) => return false,
-            By::Latency | By::Choice => match self.rail_of_budget(now, channel, len, by) {
-                Some(rail) => rail,
-                None => return false,
-            },
+        match budget.by {
+            By::Only(rail, _) => self.transmit_at_once::<true>(now, channel, rail, send, (len, is_reported), out),
+            by => self.send_chosen(now, channel, by, send, (len, is_reported), out),
+        }
+    }
+
+    /// As [`send_at_once`](Self::send_at_once) with an open budget, where the rail is chosen.
+    #[inline(never)]
+    fn send_chosen(
+        &mut self,
+        now: Time,
+        channel: u32,
+        by: By,
+        send: &SendRequest<'_>,
+        (len, is_reported): (u64, bool),
+        out: &mut AtOnce,
+    ) -> bool {
+        // What is idle has room, and a rail that is not ready has not the lowest latency.
+        let idle = match by {
+            By::Latency => self.paths.lowest_latency_if_idle(channel, len, u64::MAX),
+            By::Choice | By::Only(..) => None,
         };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0)), (is_reported, true), out)
+        let rail = match (idle, by) {
+            (None, By::Latency) => self.choose_at_once(now, channel, len),
+            (None, _) => self.rail_at_once(now, channel, len),
+            (idle, _) => idle,
+        };
+        let Some(rail) = rail else { return false };
+        self.transmit_at_once::<true>(now, channel, rail, send, (len, is_reported), out)
     }
 
     /// The rail has the packet of [`send_at_once`](Self::send_at_once), `len` bytes of payload; `is_over`: it
@@ -99,24 +114,17 @@ impl Endpoint<'_> {
 
     #[inline(never)]
     fn post_is_open(&mut self, now: Time, sent: &AtOnce, len: u32) {
-        let record = record_of(sent.id.0.index).and_then(|index| self.t.records.get_mut(index as usize));
+        let record = record_of(sent.id.0.index).and_then(|index| self.t.retention.get_mut(index));
         debug_assert!(record.is_some(), "a record was given to it");
-        if let Some(record) = record {
-            record.with_rail();
-            self.paths.note_short_posted(now, sent.channel, sent.rail, len);
+        let Some(record) = record else { return };
+        record.with_rail();
+        self.paths.note_short_posted(now, sent.channel, sent.rail, len);
+        let express_budget = &mut self.t.channels.at_mut(sent.channel).express_budget;
+        if let By::Only(rail, depth) = express_budget.by
+            && !self.paths.has_fewer_posts(sent.channel, rail, depth)
+        {
+            express_budget.hold();
         }
-    }
-
-    #[inline(always)]
-    fn rail_of_budget(&mut self, now: Time, channel: u32, len: u64, by: By) -> Option<RailId> {
-        // What is idle has room, and a rail that is not ready has not the lowest latency.
-        if by == By::Latency {
-            return match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
-                Some(rail) => Some(rail),
-                None => self.choose_at_once(now, channel, len),
-            };
-        }
-        self.rail_at_once(now, channel, len)
     }
 
     /// As [`send_at_once`](Self::send_at_once), where the tables have to be looked at.
@@ -137,10 +145,11 @@ impl Endpoint<'_> {
         {
             return false;
         }
-        let is_roomy = self.is_roomy();
-        let Some(blocks) = self.blocks_at_once(channel, len) else { return false };
+        if self.blocks_at_once(channel, len).is_none() {
+            return false;
+        }
         let Some(rail) = self.rail_at_once(now, channel, len) else { return false };
-        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks), (is_reported, is_roomy), out);
+        let sent = self.transmit_at_once::<false>(now, channel, rail, send, (len, is_reported), out);
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
         self.open_express_budget(channel);
@@ -156,15 +165,14 @@ impl Endpoint<'_> {
     /// Whether one more message uses no shared table so far that acknowledgments are requested.
     #[inline(always)]
     fn is_roomy(&self) -> bool {
-        self.t.retention.free_len() > self.config.retained_max / 2 + 1
-            && self.open_requests() + 1 < self.hot.operations_max
+        self.t.retention.free_len() > self.hot.retained_roomy && self.open_requests() < self.hot.operations_roomy
     }
 
-    /// Whether a message that goes now requests an acknowledgment.
+    /// Whether the message that goes next requests an acknowledgment.
     #[inline(never)]
-    fn is_short_of_records(&self) -> bool {
-        is_mark(self.t.retention.free_len(), self.config.retained_max)
-            || self.open_requests() >= self.hot.operations_max
+    fn is_last_of_records(&self) -> bool {
+        is_mark(self.t.retention.free_len() - 1, self.config.retained_max)
+            || self.open_requests() + 1 >= self.hot.operations_max
     }
 
     /// Messages of one block that may go before anything has to be checked.
@@ -183,9 +191,10 @@ impl Endpoint<'_> {
         let go = window.min(granted).min(TURN.into()) as u16;
         let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(peer_parameters.eager_bytes_max);
         let by = self.budget_rail(channel);
-        let slot = self.channel_mut(channel);
-        (slot.express_budget.go, slot.express_budget.go_bytes, slot.express_budget.by) =
-            (go, eager.min(peer_parameters.block_bytes), by);
+        if !slot.requests.is_refusing() {
+            let go_bytes = eager.min(peer_parameters.block_bytes);
+            self.channel_mut(channel).express_budget.open_sending(go, go_bytes, by);
+        }
     }
 
     /// How rails are found for the messages of an open budget.
@@ -217,6 +226,11 @@ impl Endpoint<'_> {
             && (self.config.probe_after.0 | self.config.silence_max.0 == 0 || self.t.has_timer(channel, Timer::Silence))
             && (self.config.stall_min.0 == 0 || self.t.has_timer(channel, Timer::Watch))
             && express_budget.by == self.budget_rail(channel)
+            && match express_budget.by {
+                By::Only(rail, depth) => self.paths.has_fewer_posts(channel, rail, depth),
+                By::Latency | By::Choice => true,
+            }
+            && !slot.requests.is_refusing()
             && self.paths.candidates(channel).up >> self.paths.peer(channel).lowest_latency & 1 == 1
     }
 
@@ -275,74 +289,74 @@ impl Endpoint<'_> {
         Some(rail)
     }
 
-    /// Numbers the message and keeps what recovery needs. The caller has checked that there is room for it;
-    /// `is_roomy`: for more.
-    #[allow(clippy::too_many_arguments)]
+    /// Numbers the message and keeps what recovery needs. The caller has checked that there is room for it.
+    /// `BUDGET`: an open budget counts it.
     #[inline(always)]
-    fn transmit_at_once(
+    fn transmit_at_once<const BUDGET: bool>(
         &mut self,
         now: Time,
         channel: u32,
         rail: RailId,
         send: &SendRequest<'_>,
-        (len, blocks): (u32, u32),
-        (is_reported, is_roomy): (bool, bool),
+        (len, is_reported): (u64, bool),
         out: &mut AtOnce,
     ) -> bool {
-        debug_assert!(len <= self.eager_bytes_max(channel, rail), "a rail that can lose takes what all take");
-        let slot = self.channel(channel);
-        let at = self.t.sent_place(channel, ORDERED, slot.sent[ORDERED].next());
-        if !slot.ack.is_clear() {
-            self.ack_goes(channel);
-        }
-        let Tables { channels, records, retention, sent_slots, short_done, .. } = &mut self.t;
-        let taken =
-            retention.take().and_then(|index| Some((index, records.get_mut(index as usize)?, sent_slots.get_mut(at)?)));
-        debug_assert!(taken.is_some(), "there is room");
-        let Some((index, record, place)) = taken else { return false };
-        let (tag, tagged) = send.tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
-        let (immediate, has_immediate) = send.immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
-        let flags = tagged | has_immediate;
-        (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
-        (record.channel, record.len) = (channel, len);
-        out.id = record.number(index, rail.0, Stamp::of(now));
-        out.channel = channel;
-        out.retained = retention.at(index);
-        out.rail = rail;
-        *place = short_handle(index);
+        debug_assert!(len <= self.eager_bytes_max(channel, rail).into(), "a rail that can lose takes what all take");
+        let ack_now = !BUDGET && !self.is_roomy() && self.is_last_of_records();
+        let Tables { channels, retention, sent_slots, short_done, .. } = &mut self.t;
         let slot = channels.at_mut(channel);
         debug_assert!(slot.sent[ORDERED].has_room(self.config.window), "the window has room");
-        let psn = slot.sent[ORDERED].number();
-        slot.express_budget.passes();
+        debug_assert!(slot.ring.is_none(), "the ordered lane keeps to the ring (S-12)");
+        let psn = slot.sent[ORDERED].next();
+        let at = slot.express_budget.sent_from + (psn.0 & (self.config.window - 1)) as usize;
+        let (Some((index, record)), Some(place)) = (retention.take_with_record(), sent_slots.get_mut(at)) else {
+            debug_assert!(false, "there is room");
+            return false;
+        };
+        let (tag, tagged) = send.tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
+        let (immediate, has_immediate) = send.immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
+        let (flags, bytes) = (tagged | has_immediate, len as u32);
+        out.operation = sent_id(0);
+        if is_reported {
+            self.sent = self.sent.wrapping_add(2);
+            out.operation = sent_id(self.sent);
+            let (operation, &SendRequest { peer, cookie, .. }) = (out.operation, send);
+            short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
+        }
+        out.id = record.number(index, rail.0, now);
+        (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
+        (record.channel, record.len) = (channel, bytes);
+        *place = short_handle(index);
+        (out.channel, out.rail, out.retained) = (channel, rail, retention.at(index));
+        let blocks = match (BUDGET, slot.peer_parameters) {
+            (false, Some(peer_parameters)) => bytes.div_ceil(peer_parameters.block_bytes),
+            _ => u32::from(len > 0),
+        };
+        slot.sent[ORDERED].number();
+        slot.express_budget.passes::<BUDGET>();
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
-        debug_assert!(slot.ring.is_none(), "the ordered lane keeps to the ring (S-12)");
         slot.grants.announced();
         let (message_limit, block_limit) = slot.grants.limits();
-        let mut common = Common {
+        let common = Common {
             source: self.source,
             psn: psn.0,
             ack_ordered: slot.received[ORDERED].expected().0,
             ack_unordered: slot.received[UNORDERED].expected().0,
             message_limit,
             block_limit,
-            payload_bytes: len,
-            ack_now: false,
-            refusing: slot.requests.is_refusing(),
+            payload_bytes: bytes,
+            ack_now,
+            refusing: !BUDGET && slot.requests.is_refusing(),
         };
-        out.operation = sent_id(0);
-        if is_reported {
-            self.sent = self.sent.wrapping_add(2);
-            out.operation = sent_id(self.sent);
-            let (operation, &SendRequest { peer, cookie, .. }) = (out.operation, send);
-            short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len, flags });
-        }
-        self.hot.caller_ops += 1;
-        common.ack_now = !is_roomy && self.is_short_of_records();
         out.header = wire::short_header(&common, tag, immediate, flags);
+        self.hot.caller_ops += 1;
         self.stats.short_sent += 1;
-        self.stats.bytes_copied += u64::from(len);
+        self.stats.bytes_copied += len;
+        if !slot.ack.is_clear() {
+            self.ack_goes(now, channel);
+        }
         true
     }
 
@@ -352,33 +366,60 @@ impl Endpoint<'_> {
     /// [`handle_arrival`](Self::handle_arrival).
     #[inline(never)]
     pub fn arrive_at_once(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> ShortArrival {
-        match self.arrive_whole::<true>(now, peer, rail, header) {
+        match self.arrive_quietly(now, peer, rail, header) {
             Some(arrival) => arrival,
-            None => self.arrive_checked(now, peer, rail, header),
+            None => self.arrive_checked(now, peer, rail, header).unwrap_or(ShortArrival::Slow),
         }
     }
 
-    #[inline(never)]
-    fn arrive_checked(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> ShortArrival {
-        self.arrive_whole::<false>(now, peer, rail, header).unwrap_or(ShortArrival::Slow)
+    /// The way of nearly all in a stream of one pattern: nothing is due and nothing is acknowledged. `None`:
+    /// nothing has happened.
+    #[inline(always)]
+    fn arrive_quietly(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Option<ShortArrival> {
+        let eager = PlainEager::of(header)?;
+        let channel = self.t.channel_of(peer)?;
+        let sub = self.t.sub_index(channel, rail);
+        let Tables { channels, subs, short_done, matcher, .. } = &mut self.t;
+        let slot = channels.at_mut(channel);
+        let len = eager.payload_bytes();
+        let is_next = eager.sequence() == (slot.source, slot.received[ORDERED].expected().0);
+        if !slot.express_budget.passes_quietly(rail, eager.news()) || !is_next || len > self.config.block_bytes {
+            return None;
+        }
+        let (tag, immediate, flags) = eager.head();
+        // It is invisible until it is committed.
+        let done = short_done.next()?;
+        let taken = matcher.posted.take_alone(peer, tag, flags & Short::TAGGED != 0, len)?;
+        let (operation, to) = (direct_id(taken.key()), taken.at());
+        *done = ShortCompletion { cookie: taken.cookie(), operation, tag, immediate, peer, bytes: len, flags };
+        short_done.commit();
+        slot.silence.last_received = now;
+        slot.received[ORDERED].skip(1);
+        slot.reorder.skip(1);
+        slot.express_budget.quiet -= 1;
+        slot.grants.passed(1, u32::from(len > 0));
+        slot.ack.count(len);
+        if let Some(sub) = subs.get_mut(sub) {
+            debug_assert!(sub.is_ready() && sub.place.is_none(), "a rail was added that is not ready");
+            sub.last_received = now;
+        }
+        self.stats.short_received += 1;
+        // Where this side sends on a ring, that announces the room (C-4).
+        if self.has_short_rail {
+            self.t.lines[channel as usize].grant(1, u16::from(len > 0));
+        }
+        debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
+        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
     }
 
-    /// `PLAIN`: nothing happens unless nothing is due, nothing is acknowledged, and all tagged receives have
-    /// one pattern.
-    #[inline(always)]
-    fn arrive_whole<const PLAIN: bool>(
-        &mut self,
-        now: Time,
-        peer: PeerId,
-        rail: RailId,
-        header: &[u8],
-    ) -> Option<ShortArrival> {
+    #[inline(never)]
+    fn arrive_checked(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Option<ShortArrival> {
         let (common, tag, immediate, flags) = wire::eager(header)?;
         let channel = self.t.channel_of(peer)?;
         let is_lossy = self.paths.lossy.checked_shr(rail.0.into()).is_some_and(|lossy| lossy & 1 == 1);
         let may_be_counted = self.has_short_rail
             && (!is_lossy || self.t.lines.get(channel as usize).is_none_or(|line| line.receives_on().is_some()));
-        if may_be_counted || !is_lossy && (PLAIN || usize::from(rail.0) >= self.paths.rails.len()) {
+        if may_be_counted || !is_lossy && usize::from(rail.0) >= self.paths.rails.len() {
             // No such rail, or a line may count messages.
             return None;
         }
@@ -391,31 +432,22 @@ impl Endpoint<'_> {
             && sub.place.is_none()
             && common.source == slot.source
             && Seq(common.psn) == slot.received[ORDERED].expected();
+        let may_be_added = is_lossy && sub.is_ready();
         if !is_there || self.parts_waiting || !short_done.has_room() {
             return None;
         }
+        if has_message(slot, &common) {
+            self.arrive_acks_and_limits(channel, at, &common).ok()?;
+        }
+        let slot = self.t.channels.at(channel);
         let is_plain = slot.express_budget.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
-        let has_message = has_message(slot, &common);
-        if PLAIN && (!is_plain || has_message || !self.t.matcher.posted.has_alone())
-            || !is_plain && !self.may_arrive(channel, len)
-        {
+        if !is_plain && !self.may_arrive(channel, len) {
             return None;
         }
         debug_assert!(self.may_arrive(channel, len), "a message may not come, and the budget is open");
-        if has_message {
-            self.arrive_acks_and_limits(channel, at, &common).ok()?;
-        }
-        let taken = match PLAIN || self.t.matcher.posted.has_alone() {
-            true => self.t.matcher.posted.take_alone(peer, tag, is_tagged, len),
-            false => None,
-        };
-        let (key, to, cookie) = match taken {
-            Some(taken) => (taken.key(), taken.at(), taken.cookie()),
-            None if PLAIN => return None,
-            None => match self.t.matcher.posted.take_direct(peer, tag, is_tagged, len) {
-                Match::Direct(taken) => (taken.key(), taken.at(), taken.cookie()),
-                Match::Other | Match::NoReceive => return None,
-            },
+        let (key, to, cookie) = match self.t.matcher.posted.take_direct(peer, tag, is_tagged, len) {
+            Match::Direct(taken) => (taken.key(), taken.at(), taken.cookie()),
+            Match::Other | Match::NoReceive => return None,
         };
         let operation = direct_id(key);
         let Tables { channels, subs, short_done, .. } = &mut self.t;
@@ -439,6 +471,11 @@ impl Endpoint<'_> {
             }
         } else {
             self.message_passed(now, channel, len, common.ack_now);
+        }
+        let slot = self.t.channels.at_mut(channel);
+        // A late confirmation is no news by its numbers.
+        if may_be_added && !slot.requests.is_unconfirmed {
+            slot.express_budget.add_rail(rail, wire::news(header));
         }
         Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
     }
@@ -471,7 +508,7 @@ impl Endpoint<'_> {
         if self.may_arrive(channel, 1) {
             let slot = self.t.channels.at_mut(channel);
             let quiet = slot.ack.quiet(&policy, self.config.block_bytes).min(slot.grants.quiet());
-            slot.express_budget.quiet = quiet.min(TURN.into()) as u16;
+            slot.express_budget.open_receiving(quiet);
         }
     }
 

@@ -231,12 +231,7 @@ impl Endpoint<'_> {
     // Inlined, because each round polls it; the common answer is `None`.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.channel_events.is_empty()
-            && let Some(event) = self.short_event()
-        {
-            return Some(event);
-        }
-        if self.op_events.is_empty() && self.channel_events.is_empty() {
+        if self.t.short_done.is_empty() && self.op_events.is_empty() && self.channel_events.is_empty() {
             return None;
         }
         self.next_event()
@@ -256,7 +251,13 @@ impl Endpoint<'_> {
         Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
     }
 
+    #[inline(never)]
     fn next_event(&mut self) -> Option<Event> {
+        if self.channel_events.is_empty()
+            && let Some(event) = self.short_event()
+        {
+            return Some(event);
+        }
         if let Some(event) = self.poll_channel_event() {
             return Some(event);
         }

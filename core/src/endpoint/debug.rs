@@ -19,7 +19,7 @@ impl fmt::Debug for Endpoint<'_> {
             for packet in unacked.filter(|&packet| self.packet(packet).channel == index) {
                 writeln!(f, "  packet {packet}: {:?}", self.packet(packet))?;
             }
-            for record in self.t.records.iter().filter(|record| !record.is_free() && record.channel == index) {
+            for record in self.t.retention.records().filter(|record| !record.is_free() && record.channel == index) {
                 writeln!(f, "  {record:?}")?;
             }
         }

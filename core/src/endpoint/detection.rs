@@ -310,8 +310,8 @@ impl Endpoint<'_> {
         let (slot, slots) = self.t.sent(channel, lane);
         let (_, handle) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
         if let Some(index) = record_of(handle) {
-            let record = &self.t.records[index as usize];
-            return (!record.is_lost()).then_some(Missing { rail: RailId(record.rail), stamp: record.stamp });
+            let record = self.t.retention.record(index);
+            return (!record.is_lost()).then_some(Missing { rail: RailId(record.rail), stamp: Stamp::of(record.at) });
         }
         let index = handle;
         let packet = self.packet(index);
@@ -324,11 +324,11 @@ impl Endpoint<'_> {
             let packet = self.packet(index);
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
         }) || self.t.channels.at(channel).shorts > 0
-            && self.t.records.iter().any(|record| {
+            && self.t.retention.records().any(|record| {
                 record.channel == channel
                     && record.rail == rail.0
                     && record.is_posted()
-                    && is_before(record.stamp, at, now)
+                    && is_before(Stamp::of(record.at), at, now)
             })
     }
 

@@ -5,6 +5,7 @@ use super::{Endpoint, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::peer::ChannelState;
+use crate::rel::ack::AckVerdict;
 use crate::time::Time;
 
 impl Endpoint<'_> {
@@ -103,7 +104,7 @@ impl Endpoint<'_> {
             self.fold_line(channel);
             self.channel_mut(channel).express_budget.close();
             match timer {
-                Timer::Ack => self.ack_timed_out(channel),
+                Timer::Ack => self.ack_timed_out(now, channel),
                 Timer::Connect => self.connect_timed_out(now, channel, due),
                 Timer::Silence => self.watch(now, channel),
                 Timer::Sample => self.sample_timed_out(channel),
@@ -116,10 +117,14 @@ impl Endpoint<'_> {
         }
     }
 
-    /// An acknowledgment has waited for the maximum time.
-    fn ack_timed_out(&mut self, channel: u32) {
-        self.channel_mut(channel).ack.make_due();
-        self.activate(channel);
+    /// An acknowledgment may have waited for the maximum time, unless a packet has carried it.
+    fn ack_timed_out(&mut self, now: Time, channel: u32) {
+        let policy = self.ack_policy;
+        match self.channel_mut(channel).ack.timed_out(&policy, now) {
+            Some(AckVerdict::Now) => self.activate(channel),
+            Some(AckVerdict::By(at)) => self.t.set_timer(channel, Timer::Ack, at),
+            None => {}
+        }
     }
 
     /// No connection of a channel has come up in time: the peer is given up. If the channel is over, the core

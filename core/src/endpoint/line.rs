@@ -139,7 +139,8 @@ impl Endpoint<'_> {
             return false;
         }
         self.keep_to_ring(channel, rail);
-        let (slot, line) = (self.t.channels.at(channel), &mut self.t.lines[channel as usize]);
+        let (slot, line) = (self.t.channels.at_mut(channel), &mut self.t.lines[channel as usize]);
+        slot.express_budget.stop_receiving();
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
         line.announced(&self.hot.own);

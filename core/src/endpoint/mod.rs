@@ -274,6 +274,9 @@ struct Hot {
     caller_ops: u32,
     /// [`Config::operations_max`].
     operations_max: u32,
+    /// With more retained copies free, and fewer operations open, no acknowledgment is requested.
+    retained_roomy: u32,
+    operations_roomy: u32,
     /// The express path is on, and no part of a multi-receive waits: plain receives need no operation.
     may_post_short: bool,
 }
@@ -324,6 +327,8 @@ impl<'m> Endpoint<'m> {
                 own: Own::new(config.block_bytes, half(config.unexpected_per_peer), half(config.blocks_per_peer)),
                 caller_ops: 0,
                 operations_max: config.operations_max,
+                retained_roomy: config.retained_max / 2 + 1,
+                operations_roomy: config.operations_max.saturating_sub(1),
                 may_post_short: config.express,
             },
             waiting: [List::EMPTY; 2],

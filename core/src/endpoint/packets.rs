@@ -52,7 +52,7 @@ impl Endpoint<'_> {
         if slot.ring.is_none_or(|ring| ring == rail) {
             slot.grants.announced();
             if !slot.ack.is_clear() {
-                self.ack_goes(channel);
+                self.ack_goes(self.latest, channel);
             }
         }
         let slot = self.channel_mut(channel);
@@ -70,13 +70,16 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A packet carries what is to be acknowledged: the next one received begins the delay anew.
+    /// A packet carries what is to be acknowledged. The timer runs on, and is looked at when it expires:
+    /// a timer for each acknowledgment would cost more.
     #[inline(never)]
-    pub(super) fn ack_goes(&mut self, channel: u32) {
-        self.t.cancel_timer(channel, Timer::Ack);
+    pub(super) fn ack_goes(&mut self, now: Time, channel: u32) {
+        let is_timed = self.t.has_timer(channel, Timer::Ack);
+        let (policy, block_bytes) = (self.ack_policy, self.config.block_bytes);
         let slot = self.channel_mut(channel);
-        slot.ack.sent();
-        slot.express_budget.stop_receiving();
+        slot.ack.sent(now);
+        let quiet = slot.ack.quiet(&policy, block_bytes).min(slot.grants.quiet());
+        slot.express_budget.count_anew(if is_timed { quiet } else { 0 });
     }
 
     /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.
@@ -207,6 +210,7 @@ impl Endpoint<'_> {
     ) {
         let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
         let moved = (what, payload.len() as u32, payload.offset);
+        self.channel_mut(channel).express_budget.stop_sending();
         let Some(key) = self.keep_packet(now, channel, rail, op, moved, false) else { return };
         self.op_mut(op).posts += 1;
         self.paths.note_posted(now, channel, rail, payload.len());
@@ -321,7 +325,12 @@ impl Endpoint<'_> {
                 Some(sub) if sub.frame_generation == id.0.generation && sub.frame_posted => {
                     sub.frame_posted = false;
                     sub.frame_generation = sub.frame_generation.wrapping_add(1).max(1);
-                    self.activate(index as u32 / u32::from(self.config.rails_max));
+                    let channel = index as u32 / u32::from(self.config.rails_max);
+                    let slot = self.t.channels.at(channel);
+                    // What may wait for the place of a frame.
+                    if slot.has_slow_work() || slot.ack.is_due() || !self.paths.is_sampled() {
+                        self.activate(channel);
+                    }
                 }
                 _ => self.stats.stale_dropped += 1,
             }

@@ -20,8 +20,8 @@ use crate::wire::{self, Body, Cts, Fin, Lane, MessageHead, Rts};
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and returns their number; 0: nothing to do. Carry the batch out, in
     /// order, before the next call that changes the endpoint.
-    // Inlined, because each round polls it; the common answer is 0.
-    #[inline]
+    // Not inlined: callers that poll in each round ask `has_actions` first.
+    #[inline(never)]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
         self.latest = now;

@@ -44,7 +44,7 @@ impl Endpoint<'_> {
             };
             slot.replay.set_position(lane, psn.next());
             let (is_lost, on) = match record_of(handle) {
-                Some(index) => (self.t.records[index as usize].is_lost(), self.t.records[index as usize].rail),
+                Some(index) => (self.t.retention.record(index).is_lost(), self.t.retention.record(index).rail),
                 None => (self.packet(handle).lost, self.packet(handle).rail),
             };
             if !is_lost || self.is_fenced_off(channel, RailId(on)) || !self.is_needed(handle) {
@@ -101,7 +101,7 @@ impl Endpoint<'_> {
         let (id, body, payload) = match record_of(handle) {
             Some(index) => {
                 let (body, payload) = self.rebuild_short(index);
-                (self.t.records[index as usize].post(index, rail.0, Stamp::of(now)), body, payload)
+                (self.t.retention.record_mut(index).post(index, rail.0, now), body, payload)
             }
             None => {
                 let (body, payload) = self.rebuild(handle);
@@ -355,7 +355,7 @@ impl Endpoint<'_> {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some(handle) = slot.sent[lane].get(slots, psn) else { continue };
                 if let Some(index) = record_of(handle) {
-                    self.t.records[index as usize].find();
+                    self.t.retention.record_mut(index).find();
                     continue;
                 }
                 let index = handle;

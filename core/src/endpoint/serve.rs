@@ -87,6 +87,7 @@ impl Endpoint<'_> {
         let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });
         let slot = self.t.channels.at_mut(channel);
         slot.requests.refuse();
+        slot.express_budget.stop_sending();
         slot.requests.refusals.push_back(&mut By(&mut self.t.ops, op_rma), op);
         self.send_control(op, Control::Fin);
         Ok(())

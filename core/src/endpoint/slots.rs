@@ -93,6 +93,7 @@ impl Endpoint<'_> {
         }
         let index = self.t.channels.insert(channel)?.index;
         let parked = core::mem::take(parked);
+        self.t.channels.at_mut(index).express_budget.sent_from = self.t.sent_at(index, ORDERED).start;
         let slot = &mut self.t.peers[peer.0 as usize];
         (slot.channel, slot.is_met) = (index, !slot.gone);
         for lane in [ORDERED, UNORDERED] {

@@ -98,9 +98,8 @@ pub(crate) struct Tables<'m> {
     pub packets: Slab<'m, Packet>,
     pub messages: Slab<'m, Message>,
     pub blocks: Blocks<'m>,
-    pub retention: Retention<'m>,
-    /// By the index of a retained copy, of short messages.
-    pub records: &'m mut [ShortRecord],
+    /// Retained copies; with records where they are of short messages.
+    pub retention: Retention<'m, ShortRecord>,
     /// By rail: its address, if it has moved since the start (F-12); else empty.
     pub addresses: &'m mut [AddressText],
     pub key_sets: Slab<'m, KeySet>,
@@ -221,7 +220,6 @@ impl<'m> Tables<'m> {
             messages: Slab::carve(a, c.messages_max(), Message::default)?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
-            records: a.take(c.retained_max as usize, ShortRecord::default())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
             key_sets: Slab::carve(a, c.bulk_max, KeySet::default)?,
             windows: Slab::carve(a, c.windows_max, WindowSlot::default)?,
@@ -263,12 +261,6 @@ impl<'m> Tables<'m> {
     pub(crate) const fn sent_at(&self, channel: u32, lane: usize) -> Range<usize> {
         let at = (channel as usize * 2 + lane) * self.window;
         at..at + self.window
-    }
-
-    /// Where the slot of a number lies there.
-    #[inline(always)]
-    pub(crate) const fn sent_place(&self, channel: u32, lane: usize, psn: Seq) -> usize {
-        (channel as usize * 2 + lane) * self.window + (psn.0 as usize & (self.window - 1))
     }
 
     /// The channel and its bits of the receive window of `lane`.

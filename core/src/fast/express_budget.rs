@@ -4,7 +4,10 @@
 //! Unlike on a [`Line`](super::Line) nothing is counted here instead of there: recovery and acknowledgments
 //! need the tables as they are. Only the checks are saved, and timers that run anyway.
 
+use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
+use crate::rail::set::RailSet;
+use crate::wire::News;
 
 /// Messages for which a budget is opened at once: then the tables are checked again.
 pub(crate) const TURN: u16 = 128;
@@ -18,11 +21,20 @@ pub(crate) const TURN: u16 = 128;
 pub(crate) struct ExpressBudget {
     /// Messages of at most `go_bytes` bytes, one block each, that may be numbered.
     pub go: u16,
+    /// The same, while the only rail has as many posts as it may.
+    held: u16,
     pub go_bytes: u32,
     /// Messages of at most one block that may come until an acknowledgment is due, or our limits are.
     pub quiet: u16,
+    /// Nothing but the count of `quiet` ends it.
+    is_counted: bool,
+    /// The rails on which they may, and their acknowledgments and limits: others bring news.
+    quiet_on: RailSet,
+    seen: News,
     /// How their rail is found.
     pub by: By,
+    /// Where the channel's slots of the sent window begin in their table.
+    pub sent_from: usize,
 }
 
 /// How the rail of a message is found.
@@ -40,23 +52,66 @@ pub(crate) enum By {
 impl ExpressBudget {
     /// The next message of either direction needs the tables.
     pub(crate) const fn close(&mut self) {
-        self.go = 0;
-        self.quiet = 0;
+        self.stop_sending();
+        self.stop_receiving();
     }
 
     /// Another packet goes before the next message, or that must wait.
     pub(crate) const fn stop_sending(&mut self) {
-        self.go = 0;
+        (self.go, self.held) = (0, 0);
+    }
+
+    /// The only rail has as many posts as it may.
+    pub(crate) const fn hold(&mut self) {
+        (self.go, self.held) = (0, self.go);
+    }
+
+    /// One of these posts is over.
+    #[inline(always)]
+    pub(crate) const fn resume(&mut self) {
+        if self.held > 0 {
+            (self.go, self.held) = (self.held, 0);
+        }
+    }
+
+    /// Opens it for `quiet` messages; their rails are still to be [added](Self::add_rail).
+    pub(crate) const fn open_receiving(&mut self, quiet: u32) {
+        (self.is_counted, self.quiet_on) = (true, RailSet::EMPTY);
+        self.count_anew(quiet);
+    }
+
+    /// An acknowledgment and our limits have gone: so many may come from now on, unless something else
+    /// prevents it.
+    pub(crate) const fn count_anew(&mut self, quiet: u32) {
+        let quiet = if quiet < TURN as u32 { quiet as u16 } else { TURN };
+        self.quiet = if self.is_counted { quiet } else { 0 };
+    }
+
+    /// Messages may come on a rail, too, and those with this news need not be looked at.
+    pub(crate) const fn add_rail(&mut self, rail: RailId, seen: News) {
+        self.quiet_on.insert(rail);
+        self.seen = seen;
+    }
+
+    /// Whether a message with this news needs nothing but its receive.
+    #[inline(always)]
+    pub(crate) fn passes_quietly(&self, rail: RailId, news: News) -> bool {
+        self.quiet > 0 && rail.index() < RAILS_MAX && self.quiet_on.contains(rail) && self.seen == news
     }
 
     /// The state of receiving has changed since `quiet` was counted.
     pub(crate) const fn stop_receiving(&mut self) {
-        self.quiet = 0;
+        (self.quiet, self.is_counted) = (0, false);
     }
 
-    /// One of `go` goes, if there is one.
+    /// One goes: of `go`, if it is `OPEN`.
     #[inline(always)]
-    pub(crate) const fn passes(&mut self) {
-        self.go = self.go.saturating_sub(1);
+    pub(crate) const fn passes<const OPEN: bool>(&mut self) {
+        self.go = if OPEN { self.go - 1 } else { self.go.saturating_sub(1) };
+    }
+
+    /// Opens it for `go` messages of at most `go_bytes` bytes.
+    pub(crate) const fn open_sending(&mut self, go: u16, go_bytes: u32, by: By) {
+        (self.go, self.held, self.go_bytes, self.by) = (go, 0, go_bytes, by);
     }
 }

@@ -6,7 +6,7 @@
 //! and the record's generation, which each post changes.
 
 use crate::ids::{Key, PostId};
-use crate::paths::Stamp;
+use crate::time::Time;
 #[cfg(doc)]
 use crate::wire::Short;
 
@@ -32,7 +32,7 @@ pub(crate) struct ShortRecord {
     pub tag: u64,
     pub immediate: u64,
     /// When it was handed over.
-    pub stamp: Stamp,
+    pub at: Time,
     /// [`Short::TAGGED`], [`Short::IMMEDIATE`].
     pub flags: u8,
     /// [`POSTED`], [`UNACKED`] and [`LOST`]; 0: it is free.
@@ -56,8 +56,8 @@ const _: () = assert!(size_of::<ShortRecord>() == 40);
 impl ShortRecord {
     /// As [`number`](Self::number), of a message that the rail has.
     #[inline(always)]
-    pub(crate) fn post(&mut self, index: u32, rail: u8, stamp: Stamp) -> PostId {
-        let id = self.number(index, rail, stamp);
+    pub(crate) fn post(&mut self, index: u32, rail: u8, at: Time) -> PostId {
+        let id = self.number(index, rail, at);
         self.with_rail();
         id
     }
@@ -70,8 +70,8 @@ impl ShortRecord {
 
     /// A new message, or a lost one again, goes to a rail. Returns the post's id.
     #[inline(always)]
-    pub(crate) fn number(&mut self, index: u32, rail: u8, stamp: Stamp) -> PostId {
-        (self.rail, self.stamp, self.state) = (rail, stamp, UNACKED);
+    pub(crate) const fn number(&mut self, index: u32, rail: u8, at: Time) -> PostId {
+        (self.rail, self.at, self.state) = (rail, at, UNACKED);
         self.generation = self.generation.wrapping_add(1);
         PostId(Key { index: short_handle(index), generation: self.generation })
     }
@@ -88,10 +88,11 @@ impl ShortRecord {
         self.state &= !POSTED;
     }
 
-    /// The peer has it.
+    /// The peer has it. Returns whether it is free now.
     #[inline(always)]
-    pub(crate) const fn acknowledge(&mut self) {
+    pub(crate) const fn acknowledge(&mut self) -> bool {
         self.state &= POSTED;
+        self.state == 0
     }
 
     /// Its connection is dead: its post is over, and where it is not acknowledged, its fate is unknown.

@@ -317,10 +317,9 @@ impl Paths<'_> {
     pub(crate) fn note_short_completed(
         &mut self,
         now: Time,
-        channel: u32,
-        rail: RailId,
+        (channel, rail): (u32, RailId),
         len: u32,
-        posted: Stamp,
+        posted: Time,
         status: PostStatus,
     ) {
         let at = self.index(channel, rail);
@@ -330,6 +329,7 @@ impl Paths<'_> {
         path.turn = if is_taken { 0 } else { path.turn };
         let (is_passed, is_done) = (is_taken || path.passes(), status != PostStatus::Failed);
         if !is_done || !is_passed {
+            let posted = Stamp::of(posted);
             return self.measure_short(now, &Completed { channel, rail, len: len.into(), posted, set: NONE }, is_done);
         }
         self.pass(now, channel, rail, len);

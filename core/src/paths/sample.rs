@@ -85,6 +85,12 @@ pub(crate) enum Answered {
 }
 
 impl Paths<'_> {
+    /// Whether no rail is being sampled, or will be.
+    #[inline]
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.sampler.is_done()
+    }
+
     /// The probe that is due on a channel, if any: of the rail that is being sampled, or, without one, of the
     /// next.
     #[inline]

@@ -252,4 +252,4 @@ impl Channel {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 560 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 600 && size_of::<Sub>() == 248);

@@ -9,12 +9,15 @@ use crate::seq::Seq;
 /// What this side has granted to the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Grants {
-    messages_received: u32,
-    messages_released: u32,
-    blocks_received: u32,
-    blocks_released: u32,
+    /// What was released, and the grant.
+    messages_limit: u32,
+    blocks_limit: u32,
+    /// These limits as last sent.
     messages_announced: u32,
     blocks_announced: u32,
+    /// Received and not released.
+    messages_held: u32,
+    blocks_held: u32,
     messages_max: u16,
     blocks_max: u16,
     /// With more messages held it [is crowded](Self::is_crowded).
@@ -30,12 +33,12 @@ impl Grants {
     /// Grants of `messages_max` messages and `blocks_max` blocks, both counted from `first` on.
     pub const fn new(first: Seq, messages_max: u16, blocks_max: u16) -> Self {
         Grants {
-            messages_received: first.0,
-            messages_released: first.0,
-            blocks_received: first.0,
-            blocks_released: first.0,
-            messages_announced: first.0,
-            blocks_announced: first.0,
+            messages_held: 0,
+            blocks_held: 0,
+            messages_limit: first.0.wrapping_add(messages_max as u32),
+            blocks_limit: first.0.wrapping_add(blocks_max as u32),
+            messages_announced: first.0.wrapping_add(messages_max as u32),
+            blocks_announced: first.0.wrapping_add(blocks_max as u32),
             messages_max,
             blocks_max,
             roomy_max: messages_max.saturating_sub(half(messages_max)),
@@ -44,18 +47,23 @@ impl Grants {
 
     /// Messages and blocks received, none of which holds room.
     pub const fn counts(&self) -> [u32; 2] {
-        [self.messages_received, self.blocks_received]
+        [
+            self.messages_limit.wrapping_sub(self.messages_max as u32),
+            self.blocks_limit.wrapping_sub(self.blocks_max as u32),
+        ]
     }
 
     /// Grants of the same size whose messages and blocks are counted on from there: nothing is held.
     pub const fn at(&self, [messages, blocks]: [u32; 2]) -> Self {
+        let messages_limit = messages.wrapping_add(self.messages_max as u32);
+        let blocks_limit = blocks.wrapping_add(self.blocks_max as u32);
         Grants {
-            messages_received: messages,
-            messages_released: messages,
-            blocks_received: blocks,
-            blocks_released: blocks,
-            messages_announced: messages,
-            blocks_announced: blocks,
+            messages_held: 0,
+            blocks_held: 0,
+            messages_limit,
+            blocks_limit,
+            messages_announced: messages_limit,
+            blocks_announced: blocks_limit,
             ..*self
         }
     }
@@ -72,34 +80,33 @@ impl Grants {
         if !self.has_room(messages, blocks) {
             return Err(CreditExceeded);
         }
-        let messages = messages as u32;
-        self.messages_received = self.messages_received.wrapping_add(messages);
-        self.blocks_received = self.blocks_received.wrapping_add(blocks);
+        self.messages_held += messages as u32;
+        self.blocks_held += blocks;
         Ok(())
     }
 
     /// Messages of so many blocks found their buffers at once: nothing of them is held.
+    #[inline(always)]
     pub fn passed(&mut self, messages: u32, blocks: u32) {
-        self.messages_received = self.messages_received.wrapping_add(messages);
-        self.messages_released = self.messages_released.wrapping_add(messages);
-        self.blocks_received = self.blocks_received.wrapping_add(blocks);
-        self.blocks_released = self.blocks_released.wrapping_add(blocks);
+        self.messages_limit = self.messages_limit.wrapping_add(messages);
+        self.blocks_limit = self.blocks_limit.wrapping_add(blocks);
     }
 
     /// `messages` messages and `blocks` blocks don't need room here any more.
     pub fn released(&mut self, messages: u16, blocks: u32) {
-        self.messages_released = self.messages_released.wrapping_add(messages as u32);
-        self.blocks_released = self.blocks_released.wrapping_add(blocks);
+        self.messages_held -= messages as u32;
+        self.blocks_held -= blocks;
+        self.passed(messages.into(), blocks);
     }
 
     /// Messages of the peer that hold room now.
     pub const fn messages_held(&self) -> u32 {
-        self.messages_received.wrapping_sub(self.messages_released)
+        self.messages_held
     }
 
     /// Blocks that the peer's messages hold now.
     pub const fn blocks_held(&self) -> u32 {
-        self.blocks_received.wrapping_sub(self.blocks_released)
+        self.blocks_held
     }
 
     /// Whether the peer may use up the last announced limits before [`half`] of the grant has come free: so
@@ -110,24 +117,21 @@ impl Grants {
 
     /// The limits as they go on the wire: messages, blocks.
     pub const fn limits(&self) -> (u16, u16) {
-        (
-            self.messages_released.wrapping_add(self.messages_max as u32) as u16,
-            self.blocks_released.wrapping_add(self.blocks_max as u32) as u16,
-        )
+        (self.messages_limit as u16, self.blocks_limit as u16)
     }
 
     /// The limits were sent.
     pub fn announced(&mut self) {
-        self.messages_announced = self.messages_released;
-        self.blocks_announced = self.blocks_released;
+        self.messages_announced = self.messages_limit;
+        self.blocks_announced = self.blocks_limit;
     }
 
     /// Whether the limits should go to the peer without waiting for other traffic (C-4): a quarter of a grant
     /// came free, or any message's place and the peer has used all that was announced to it.
     #[inline]
     pub const fn worth_announcing(&self) -> bool {
-        let messages = self.messages_released.wrapping_sub(self.messages_announced);
-        let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
+        let messages = self.messages_limit.wrapping_sub(self.messages_announced);
+        let blocks = self.blocks_limit.wrapping_sub(self.blocks_announced);
         messages * 4 >= self.messages_max as u32
             || (blocks > 0 && blocks * 4 >= self.blocks_max as u32)
             || (messages > 0 && self.is_used_up())
@@ -140,9 +144,9 @@ impl Grants {
             return 0;
         }
         let (messages_max, blocks_max) = (u32::from(self.messages_max), u32::from(self.blocks_max));
-        let messages = self.messages_released.wrapping_sub(self.messages_announced);
-        let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
-        let sent = self.messages_received.wrapping_sub(self.messages_announced);
+        let messages = self.messages_limit.wrapping_sub(self.messages_announced);
+        let blocks = self.blocks_limit.wrapping_sub(self.blocks_announced);
+        let sent = self.sent_of_announced();
         let left = |max: u32, of: u32| (max.saturating_sub(1) / 4).saturating_sub(of);
         left(messages_max, messages).min(left(blocks_max, blocks)).min(messages_max.saturating_sub(sent + 1))
     }
@@ -150,7 +154,12 @@ impl Grants {
     /// Whether the peer has sent as many messages as it may by the limits announced to it.
     #[inline]
     pub const fn is_used_up(&self) -> bool {
-        self.messages_received.wrapping_sub(self.messages_announced) >= self.messages_max as u32
+        self.sent_of_announced() >= self.messages_max as u32
+    }
+
+    /// Messages that the peer has sent since what was announced to it was released.
+    const fn sent_of_announced(&self) -> u32 {
+        self.messages_held + self.messages_limit.wrapping_sub(self.messages_announced)
     }
 }
 

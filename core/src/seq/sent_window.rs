@@ -121,18 +121,20 @@ impl SentWindow {
     }
 
     /// Gives back the oldest handles that are acknowledged cumulatively, and their room, as long as `take`
-    /// takes them; ends at a number whose handle was given back before.
+    /// takes them. Of a number whose handle was given back before, `take` gets [`NONE`]. What the places hold
+    /// of numbers before the oldest is not looked at any more.
     #[inline(always)]
-    pub fn pop_while(&mut self, slots: &mut [u32], mut take: impl FnMut(u32) -> bool) {
+    pub fn pop_while(&mut self, slots: &[u32], mut take: impl FnMut(u32) -> bool) {
         let mask = slots.len() as u32 - 1;
-        while self.oldest != self.acked {
-            let Some(slot) = slots.get_mut((self.oldest.0 & mask) as usize) else { return };
-            if *slot == NONE || !take(*slot) {
-                return;
+        let (mut oldest, acked) = (self.oldest, self.acked);
+        while oldest != acked {
+            let Some(&handle) = slots.get((oldest.0 & mask) as usize) else { break };
+            if !take(handle) {
+                break;
             }
-            *slot = NONE;
-            self.oldest = self.oldest.next();
+            oldest = oldest.next();
         }
+        self.oldest = oldest;
     }
 
     /// The handle held for `seq`.

@@ -4,7 +4,7 @@
 //! one header: `parse(emit(r)) == r` and `emit(parse(b)) == b`.
 
 use super::aggregate;
-use super::common::{CommonLayout, Contents, Kind, Packet, key_table_bytes, write};
+use super::common::{CommonLayout, Contents, Kind, News, Packet, key_table_bytes, write};
 use super::message::HeadLayout;
 use super::repr::*;
 use heapless::Vec;
@@ -106,6 +106,52 @@ pub(crate) fn eager(header: &[u8]) -> Option<(Common, u64, u64, u8)> {
     let packet = Packet::new_eager(header.try_into().ok()?)?;
     let (tag, immediate, flags) = packet.short_head()?;
     Some((packet.common(), tag, immediate, flags))
+}
+
+/// The header of an eager message that requests nothing, read as far as it is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainEager<'a> {
+    packet: Packet<'a>,
+    head: &'a HeadLayout,
+}
+
+impl<'a> PlainEager<'a> {
+    /// `None`: it is another, or wrong.
+    #[inline(always)]
+    pub(crate) fn of(header: &'a [u8]) -> Option<PlainEager<'a>> {
+        let packet = Packet::new_eager(header.try_into().ok()?)?;
+        let head = packet.body_as::<HeadLayout>().ok()?;
+        (packet.is_plain() && head.is_canonical(packet.flags())).then_some(PlainEager { packet, head })
+    }
+
+    /// Whom its sender names as the source, and its number.
+    #[inline(always)]
+    pub(crate) fn sequence(&self) -> (u32, u32) {
+        self.packet.sequence()
+    }
+
+    /// Its acknowledgments and limits.
+    #[inline(always)]
+    pub(crate) fn news(&self) -> News {
+        self.packet.news()
+    }
+
+    /// Bytes of payload.
+    #[inline(always)]
+    pub(crate) fn payload_bytes(&self) -> u32 {
+        self.packet.payload_bytes()
+    }
+
+    /// Tag and immediate data, 0 where there is none, and the flags of [`Short`](super::Short).
+    #[inline(always)]
+    pub(crate) fn head(&self) -> (u64, u64, u8) {
+        self.head.of_short(self.packet.flags())
+    }
+}
+
+/// The acknowledgments and limits of an eager header that was [accepted](eager).
+pub(crate) fn news(header: &[u8]) -> News {
+    header.try_into().ok().and_then(Packet::new_eager).map_or(News::default(), |packet| packet.news())
 }
 
 /// Reads and writes bodies: those of the listed kinds by their types, those of the other kinds here.

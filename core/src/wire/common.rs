@@ -14,6 +14,13 @@ use super::repr::{
     ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError, coded,
 };
 
+/// Acknowledgments and limits of a packet, to be compared with those of another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    acks: u64,
+    limits: u32,
+}
+
 /// The common header as it is on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -213,6 +220,29 @@ impl<'a> Packet<'a> {
             && u32::from_le_bytes([zero, also_zero, low, high]) == (bytes.len() as u32) << 16
             && common.flags.get() & !Kind::Eager.flags_allowed() == 0; // W-5
         is_eager.then_some(Packet { common, body, kind: Kind::Eager })
+    }
+
+    /// Whether the header of an eager message requests nothing, and its sender warns of nothing: it has no
+    /// flags but those of [`Short`](super::Short).
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.flags() & !(flag::TAG | flag::IMMEDIATE) == 0
+    }
+
+    /// Source and number.
+    #[inline(always)]
+    pub(super) fn sequence(&self) -> (u32, u32) {
+        (self.common.source.get(), self.common.psn.get())
+    }
+
+    /// Acknowledgments and limits.
+    #[inline(always)]
+    pub(super) fn news(&self) -> News {
+        let CommonLayout { ack_ordered, ack_unordered, message_limit, block_limit, .. } = *self.common;
+        News {
+            acks: u64::from(ack_ordered.get()) | u64::from(ack_unordered.get()) << 32,
+            limits: u32::from(message_limit.get()) | u32::from(block_limit.get()) << 16,
+        }
     }
 
     /// The kind.

@@ -79,6 +79,18 @@ impl HeadLayout {
         HeadLayout { tag: U64::new(tag), immediate: U64::new(immediate), operation: U64::new(0) }
     }
 
+    /// Whether absent fields are zero (W-6).
+    #[inline(always)]
+    pub(super) fn is_canonical(&self, flags: u16) -> bool {
+        (flags & flag::TAG != 0 || self.tag.get() == 0) && (flags & flag::IMMEDIATE != 0 || self.immediate.get() == 0)
+    }
+
+    /// Tag, immediate data and the flags of [`Short`].
+    #[inline(always)]
+    pub(super) fn of_short(&self, flags: u16) -> (u64, u64, u8) {
+        (self.tag.get(), self.immediate.get(), (flags >> 1) as u8 & Short::FLAGS)
+    }
+
     /// The flags of a header by those of [`Short`].
     #[inline(always)]
     pub(super) const fn flags_of_short(flags: u8) -> u16 {
@@ -103,13 +115,9 @@ impl Packet<'_> {
     #[inline(always)]
     pub(super) fn short_head(&self) -> Option<(u64, u64, u8)> {
         let layout = self.body_as::<HeadLayout>().ok()?;
-        let (tag, immediate, flags) = (layout.tag.get(), layout.immediate.get(), self.flags());
-        let is_absent = |bit: u16, value: u64| flags & bit == 0 && value != 0;
-        let is_wrong = is_absent(flag::TAG, tag) | is_absent(flag::IMMEDIATE, immediate);
-        if is_wrong || flags & flag::WANT_PLACED != 0 {
-            return None;
-        }
-        Some((tag, immediate, (flags >> 1) as u8 & Short::FLAGS))
+        let flags = self.flags();
+        let is_short = layout.is_canonical(flags) && flags & flag::WANT_PLACED == 0;
+        is_short.then(|| layout.of_short(flags))
     }
 }
 

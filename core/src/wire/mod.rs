@@ -42,7 +42,8 @@ mod rma;
 mod short;
 
 pub use codec::EAGER_BYTES;
-pub(crate) use codec::{eager, emit_into, short_header};
+pub(crate) use codec::{PlainEager, eager, emit_into, news, short_header};
+pub(crate) use common::News;
 
 pub use common::{Kind, Packet, header_len, payload_len};
 pub use repr::*;

@@ -520,7 +520,7 @@ fn a_message_beyond_the_grant_is_not_received() {
     }
 }
 
-/// after an acknowledgment the delay of the next one counts from the next message on.
+/// after an acknowledgment the delay of the next one counts from then on, not from the first message.
 #[test]
 fn each_acknowledgment_has_its_delay() {
     let config = small();
@@ -539,7 +539,7 @@ fn each_acknowledgment_has_its_delay() {
         let common = Common { ack_ordered: 1, ..arriving(n, 8) };
         assert!(matches!(arrives(&mut lone, &header(common, HEAD)), ShortArrival::At(_)));
     }
-    lone.endpoint.handle_timeout(Time(lone.now - 2 + config.ack_delay.0));
+    lone.endpoint.handle_timeout(Time(config.ack_delay.0 + lone.now - 3));
     assert!(lone.sent().is_empty(), "too early");
     lone.now = lone.now - 1 + config.ack_delay.0;
     lone.endpoint.handle_timeout(Time(lone.now));

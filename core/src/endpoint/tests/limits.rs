@@ -163,8 +163,7 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.take::<Slot<Message>>(messages);
     sum.take::<u32>(blocks);
     sum.take::<u16>(blocks);
-    sum.take::<u32>(of(c.retained_max));
-    sum.take::<ShortRecord>(of(c.retained_max));
+    sum.take::<(ShortRecord, u32)>(of(c.retained_max));
     sum.take::<AddressText>(rails);
     sum.take::<Slot<KeySet>>(bulk);
     sum.take::<Slot<WindowSlot>>(of(c.windows_max));
