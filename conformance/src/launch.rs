@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
+use rerail_linux::bootstrap::Offer;
 use rerail_linux::bootstrap::server::{Exit as RankExit, LaunchEvent, Launcher, Output, RankEnd, Report, Stop, Stream};
 
 use crate::cli::LaunchArgs;
@@ -16,7 +17,7 @@ const LOOPBACK_RAILS: &str = "127.0.0.1,127.0.0.2";
 
 /// Whether a launcher has started this process.
 pub fn is_launched() -> bool {
-    ["PMI_FD", "PMI_PORT", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"].iter().any(|name| std::env::var_os(name).is_some())
+    Offer::of(|name| std::env::var(name).ok()) != Offer::Alone
 }
 
 /// This program with the arguments that it was started with. Its ranks write to pipes; colours are for what

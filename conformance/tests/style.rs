@@ -68,6 +68,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/ofi/src/object/rma.rs",
     "os-linux/ofi/src/object/tagged.rs",
     "os-linux/src/bootstrap/pmi1.rs",
+    "os-linux/src/bootstrap/pmix.rs",
     "os-linux/src/bootstrap/server/signals.rs",
     "os-linux/src/bootstrap/server/spawn.rs",
     "os-linux/src/bootstrap/server/tests.rs",

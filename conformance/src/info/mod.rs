@@ -1,5 +1,6 @@
 //! `rerail info`: what this machine offers a transport, and the obstacles to the rest.
 
+mod launcher;
 pub mod machine;
 mod shm;
 mod tcp;
@@ -32,6 +33,7 @@ impl Obstacle {
 struct Info {
     version: &'static str,
     machine: machine::Machine,
+    launcher: launcher::Launchers,
     shm: shm::Shm,
     tcp: Vec<tcp::Port>,
     verbs: verbs::Verbs,
@@ -44,6 +46,7 @@ pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         machine: machine::detect(),
+        launcher: launcher::detect(),
         shm: shm::detect(),
         tcp: tcp::detect().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
         verbs: verbs::detect(),
@@ -60,7 +63,7 @@ pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
 
 impl Info {
     fn render(&self) -> String {
-        [self.machine(), self.shm(), self.tcp(), self.verbs(), self.recovery()].join("\n\n")
+        [self.machine(), self.launcher(), self.shm(), self.tcp(), self.verbs(), self.recovery()].join("\n\n")
     }
 
     fn recovery(&self) -> String {
@@ -89,6 +92,18 @@ impl Info {
             format!("open files: {} (raisable to {})", count(machine.files), count(machine.files_max)),
         ];
         lines.extend(machine.notes.iter().flat_map(obstacle));
+        lines.join("\n")
+    }
+
+    fn launcher(&self) -> String {
+        let launcher = &self.launcher;
+        let library = launcher.pmix.as_ref().map_or_else(|| bad("absent"), |version| version.clone());
+        let mut lines = vec![
+            bold("Launcher"),
+            format!("offered by this environment: {}", launcher.offered),
+            format!("protocols: PMI-1, PMI-2, PMIx by its library ({library})"),
+        ];
+        lines.extend(launcher.obstacle.iter().flat_map(obstacle));
         lines.join("\n")
     }
 

@@ -22,14 +22,22 @@ pub enum BootError {
     /// A launcher started several processes but offers no channel with a supported protocol: without this
     /// error each of them would run as a job of one.
     #[error(
-        "{variable} is set for a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
-         the launcher doesn't offer PMI-1 (Slurm: srun --mpi=pmi2; else: rerail launch or mpiexec.hydra)"
+        "{variable} is set for a job of {size} processes, but the launcher offers neither PMI (PMI_FD, PMI_PORT) \
+         nor PMIx (PMIX_NAMESPACE): use srun --mpi=pmi2 or --mpi=pmix, mpirun, mpiexec.hydra or rerail launch"
     )]
     UnsupportedLauncher {
         /// The variable that reveals the launcher.
         variable: &'static str,
         /// The number of processes in it.
         size: u32,
+    },
+    /// The launcher offers PMIx, and there is no library for it.
+    #[error("the launcher offers PMIx, and {library} can't be used ({why}): install it (Debian: libpmix2)")]
+    Library {
+        /// The library.
+        library: &'static str,
+        /// The loader's reason.
+        why: String,
     },
     /// A key can't be used.
     #[error("key {key:?}: {why}")]

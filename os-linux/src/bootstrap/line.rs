@@ -1,4 +1,4 @@
-//! Lines of the PMI-1 wire protocol: `cmd=name key=value key=value\n`.
+//! Lines of the PMI-1 wire protocol: `cmd=name key=value key=value\n`; messages of PMI-2.
 //!
 //! Source: the protocol of MPICH's hydra and Slurm; there is no standard. Keys come in any order; unknown
 //! keys are ignored; a word without `=` belongs to the value before it (messages with spaces). A value that
@@ -38,6 +38,26 @@ impl Line {
                     value.push_str(word);
                 }
             }
+        }
+        let line = Line { pairs };
+        if line.get("cmd").is_none_or(str::is_empty) { Err("no cmd".into()) } else { Ok(line) }
+    }
+
+    /// Splits a message of PMI-2, `name=value;...;` with `;;` for a semicolon in a value.
+    pub(super) fn parse_pairs(bytes: &[u8]) -> Result<Line, String> {
+        // No text has this character once it has passed.
+        const SEMICOLON: &str = "\u{1}";
+        let text = std::str::from_utf8(bytes).map_err(|_| "bytes that are no text".to_string())?;
+        if let Some(control) = text.chars().find(|c| c.is_control()) {
+            return Err(format!("control character {:#04x}", control as u32));
+        }
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text.replace(";;", SEMICOLON).split(';').filter(|pair| !pair.trim().is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} without '='"))?;
+            if pairs.iter().any(|(known, _)| known == name) {
+                return Err(format!("{name:?} twice"));
+            }
+            pairs.push((name.into(), value.replace(SEMICOLON, ";")));
         }
         let line = Line { pairs };
         if line.get("cmd").is_none_or(str::is_empty) { Err("no cmd".into()) } else { Ok(line) }

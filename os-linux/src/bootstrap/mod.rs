@@ -3,7 +3,9 @@
 //!
 //! | file | connects to |
 //! |---|---|
-//! | [`pmi1`] | a launcher, over the PMI-1 wire protocol (`mpiexec.hydra`, Slurm's `pmi2`, `rerail launch`) |
+//! | [`pmi1`] | a launcher, over the PMI-1 wire protocol (`mpiexec.hydra`, `rerail launch`) |
+//! | [`pmi2`] | a launcher, over the PMI-2 wire protocol (Slurm's `srun --mpi=pmi2`) |
+//! | [`pmix`] | a launcher, by its client library (Open MPI's `mpirun`, `srun --mpi=pmix`) |
 //! | [`server`] | is such a launcher, for the processes of one machine |
 //! | [`pair`] | one other process over TCP, without a launcher, behind a pre-shared key |
 //! | [`single`] | no process: a job of one |
@@ -23,7 +25,10 @@ pub mod error;
 mod io;
 mod line;
 pub mod pair;
+mod pieces;
 pub mod pmi1;
+pub mod pmi2;
+pub mod pmix;
 pub mod server;
 pub mod single;
 
@@ -82,26 +87,65 @@ pub trait Bootstrap: Send {
     }
 }
 
-/// Joins the job of the environment: PMI-1 if there is `PMI_FD` or `PMI_PORT`, else a job of one.
+/// The way into a job that an environment offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// PMI-1: `PMI_FD` or `PMI_PORT`.
+    Pmi1,
+    /// PMI-2: `PMI_FD` and `PMI_JOBID`, as Slurm sets them.
+    Pmi2,
+    /// PMIx: `PMIX_NAMESPACE` and `PMIX_RANK`.
+    Pmix,
+    /// None: a job of one.
+    Alone,
+    /// A launcher started several processes and offers none of these.
+    Unsupported {
+        /// The variable that reveals the launcher.
+        variable: &'static str,
+        /// The number of processes in it.
+        size: u32,
+    },
+}
+
+impl Offer {
+    /// Of an environment.
+    pub fn of(var: impl Fn(&str) -> Option<String>) -> Offer {
+        let has = |name| var(name).is_some();
+        if has("PMI_FD") && has("PMI_JOBID") {
+            return Offer::Pmi2;
+        }
+        if has("PMI_FD") || has("PMI_PORT") {
+            return Offer::Pmi1;
+        }
+        if has("PMIX_NAMESPACE") && has("PMIX_RANK") {
+            return Offer::Pmix;
+        }
+        let size_in = |variable| var(variable).and_then(|text| text.parse().ok()).filter(|size| *size > 1);
+        ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"]
+            .into_iter()
+            .find_map(|variable| Some(Offer::Unsupported { variable, size: size_in(variable)? }))
+            .unwrap_or(Offer::Alone)
+    }
+}
+
+/// Joins the job of the environment by what that [offers](Offer): PMI-1, PMI-2 or PMIx, else a job of one.
 ///
 /// # Errors
-/// The errors of [`pmi1::Pmi1::from_vars`], and [`BootError::UnsupportedLauncher`] where a launcher that
-/// doesn't offer PMI-1 started several processes.
+/// Those of [`pmi1::Pmi1::from_vars`] or [`pmix::Pmix::from_vars`], and [`BootError::UnsupportedLauncher`]
+/// where a launcher started several processes and offers none.
 pub fn from_env() -> Result<Box<dyn Bootstrap>, BootError> {
     from_vars(|name| std::env::var(name).ok())
 }
 
 /// [`from_env`] with the environment as an argument.
 pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Bootstrap>, BootError> {
-    if var("PMI_FD").is_some() || var("PMI_PORT").is_some() {
-        return Ok(Box::new(pmi1::Pmi1::from_vars(var)?));
+    match Offer::of(&var) {
+        Offer::Pmi1 => Ok(Box::new(pmi1::Pmi1::from_vars(var)?)),
+        Offer::Pmi2 => Ok(Box::new(pmi2::Pmi2::from_vars(var)?)),
+        Offer::Pmix => Ok(Box::new(pmix::Pmix::from_vars(var)?)),
+        Offer::Alone => Ok(Box::new(single::Single::new())),
+        Offer::Unsupported { variable, size } => Err(BootError::UnsupportedLauncher { variable, size }),
     }
-    for variable in ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"] {
-        if let Some(size) = var(variable).and_then(|text| text.parse().ok()).filter(|size| *size > 1) {
-            return Err(BootError::UnsupportedLauncher { variable, size });
-        }
-    }
-    Ok(Box::new(single::Single::new()))
 }
 
 /// The secret that only the processes of a job share.
@@ -217,6 +261,17 @@ mod tests {
         let boot = from_vars(vars(&[])).unwrap();
         assert_eq!((boot.rank(), boot.size()), (0, 1));
         assert!(from_vars(vars(&[("SLURM_STEP_NUM_TASKS", "1")])).is_ok());
+    }
+
+    #[test]
+    fn the_environment_chooses_the_protocol() {
+        let offer = |names: &[&str]| Offer::of(|name| names.contains(&name).then(|| "1".to_owned()));
+        assert_eq!(offer(&["PMI_FD", "PMI_RANK", "PMI_SIZE"]), Offer::Pmi1);
+        assert_eq!(offer(&["PMI_PORT", "PMI_ID"]), Offer::Pmi1);
+        assert_eq!(offer(&["PMI_FD", "PMI_JOBID", "SLURM_STEP_NUM_TASKS"]), Offer::Pmi2);
+        assert_eq!(offer(&["PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE"]), Offer::Pmix);
+        assert_eq!(offer(&["PMIX_RANK", "PMIX_NAMESPACE", "PMI_FD"]), Offer::Pmi1, "without a library");
+        assert_eq!(offer(&["PMIX_RANK"]), Offer::Alone);
     }
 
     #[test]

@@ -8,9 +8,7 @@
 //! answer could belong to any request, so no further requests are sent ([`BootError::Over`]); only an abort
 //! still is.
 //!
-//! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its
-//! value is escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and
-//! so on.
+//! The board of PMI-1 is one flat table with short keys and values: see [`pieces`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,8 +16,9 @@ use std::time::Duration;
 
 use super::error::excerpt;
 use super::io::{Limit, Meanwhile};
-use super::line::{Line, LineReader, escape, unescape};
-use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
+use super::line::{Line, LineReader, escape};
+use super::pieces::{self, PIECE_BYTES_MIN, PIECE_KEY_BYTES_MAX};
+use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, check_key, check_rank};
 use crate::settings::Settings;
 
 /// The setting that limits an answer's time, as a variable: it is needed before settings are.
@@ -29,16 +28,7 @@ const TIMEOUT_VARIABLE: &str = "RERAIL_BOOT_TIMEOUT";
 const SENT_LINE_BYTES_MAX: usize = 1000;
 
 /// A launcher that takes no line has so long to take the one with which we abort.
-const ABORT_MAX: Duration = Duration::from_secs(3);
-
-/// Room for the number of pieces and its colon.
-const HEAD_BYTES: usize = 6;
-
-/// The longest name of a piece: a key, a rank, a number and two dots.
-const PIECE_KEY_BYTES_MAX: usize = super::KEY_BYTES_MAX + 1 + 10 + 1 + 5;
-
-/// The least room for a value's piece with which we still work.
-const PIECE_BYTES_MIN: usize = 32;
+pub(super) const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// A process's seat at a PMI-1 launcher.
 #[derive(Debug)]
@@ -63,17 +53,10 @@ impl Pmi1 {
     /// [`BootError::Environment`] names the variable that is missing or malformed; else the launcher's error,
     /// or the lack of an answer ([`BootError::Timeout`], [`BootError::Closed`]).
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, BootError> {
-        let answer_max = match var(TIMEOUT_VARIABLE) {
-            Some(text) => limit_of(&text)?,
-            None => Some(ANSWER_MAX),
-        };
+        let answer_max = answer_limit(&var)?;
         if var("PMI_FD").is_some() {
-            let fd = number(&var, "PMI_FD", "the number of an open descriptor", i32::MAX as u32)?;
-            let size = number(&var, "PMI_SIZE", "a number of processes, at least 1", u32::MAX)?;
-            let rank = number(&var, "PMI_RANK", "a rank below PMI_SIZE", u32::MAX)?;
-            let bad_fd = |_| unfit("PMI_FD", Some(&fd.to_string()), "the number of an open descriptor");
-            let channel = Channel::new(duplicate(fd as i32).map_err(bad_fd)?, answer_max);
-            return Self::enter(channel, rank, size);
+            let Seat { fd, rank, size } = Seat::from_vars(&var)?;
+            return Self::enter(Channel::new(fd, answer_max), rank, size);
         }
         let port = var("PMI_PORT").ok_or(unfit("PMI_PORT", None, "host:port of a launcher"))?;
         let id = number(&var, "PMI_ID", "the number that the launcher gave this process", u32::MAX)?;
@@ -214,16 +197,8 @@ impl Bootstrap for Pmi1 {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         self.running()?;
         self.keys.claim(key, value)?;
-        let escaped = escape(value);
-        let (first, rest) = escaped.split_at(escaped.len().min(self.piece_bytes_max - HEAD_BYTES));
-        let pieces = 1 + rest.len().div_ceil(self.piece_bytes_max);
-        let name = format!("{key}.{}", self.rank);
-        self.put_piece(&name, &format!("{pieces}:{first}"))?;
-        for (index, piece) in rest.as_bytes().chunks(self.piece_bytes_max).enumerate() {
-            let piece = std::str::from_utf8(piece).expect("escaped text is ASCII");
-            self.put_piece(&format!("{name}.{}", index + 1), piece)?;
-        }
-        Ok(())
+        let (rank, piece_bytes_max) = (self.rank, self.piece_bytes_max);
+        pieces::put(rank, key, value, piece_bytes_max, |name, piece| self.put_piece(name, piece))
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
@@ -239,20 +214,7 @@ impl Bootstrap for Pmi1 {
         self.running()?;
         check_rank(rank, self.size)?;
         check_key(key)?;
-        let bad = |why| BootError::Value { rank, key: key.into(), why };
-        let name = format!("{key}.{rank}");
-        let Some(first) = self.get_piece(&name)? else { return Ok(None) };
-        let (count, first) = first.split_once(':').ok_or_else(|| bad("no number of pieces"))?;
-        let count: u16 = count.parse().map_err(|_| bad("bad number of pieces"))?;
-        let mut escaped = first.to_string();
-        for index in 1..count {
-            let piece = self.get_piece(&format!("{name}.{index}"))?;
-            escaped.push_str(&piece.ok_or_else(|| bad("a piece is missing"))?);
-            if escaped.len() > 3 * VALUE_BYTES_MAX {
-                return Err(bad("too long"));
-            }
-        }
-        unescape(&escaped).map(Some).map_err(bad)
+        pieces::get(rank, key, |name| self.get_piece(name))
     }
 
     fn finalize(&mut self) -> Result<(), BootError> {
@@ -281,8 +243,35 @@ fn put_line(kvsname: &str, key: &str, value: &str) -> String {
     format!("cmd=put kvsname={kvsname} key={key} value={value}")
 }
 
+/// What PMI-1 and PMI-2 have in the environment.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// A duplicate of `PMI_FD`.
+    pub fd: OwnedFd,
+    pub rank: u32,
+    pub size: u32,
+}
+
+impl Seat {
+    pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Seat, BootError> {
+        let fd = number(&var, "PMI_FD", "the number of an open descriptor", i32::MAX as u32)?;
+        let size = number(&var, "PMI_SIZE", "a number of processes, at least 1", u32::MAX)?;
+        let rank = number(&var, "PMI_RANK", "a rank below PMI_SIZE", u32::MAX)?;
+        let bad_fd = |_| unfit("PMI_FD", Some(&fd.to_string()), "the number of an open descriptor");
+        Ok(Seat { fd: duplicate(fd as i32).map_err(bad_fd)?, rank, size })
+    }
+}
+
+/// The limit of an answer's time before there are settings.
+pub(super) fn answer_limit(var: impl Fn(&str) -> Option<String>) -> Result<Option<Duration>, BootError> {
+    match var(TIMEOUT_VARIABLE) {
+        Some(text) => limit_of(&text),
+        None => Ok(Some(ANSWER_MAX)),
+    }
+}
+
 /// A number from the environment.
-fn number(
+pub(super) fn number(
     var: impl Fn(&str) -> Option<String>,
     variable: &'static str,
     expected: &'static str,
@@ -296,7 +285,7 @@ fn number(
 }
 
 /// A variable of the environment is missing, or has no such value.
-fn unfit(variable: &'static str, value: Option<&str>, expected: &'static str) -> BootError {
+pub(super) fn unfit(variable: &'static str, value: Option<&str>, expected: &'static str) -> BootError {
     BootError::Environment { variable, value: value.map(|text| excerpt(text.as_bytes())), expected }
 }
 
@@ -309,7 +298,7 @@ fn duplicate(fd: i32) -> io::Result<OwnedFd> {
 }
 
 /// A malformed answer, shown up to the value that it may carry: that can be the job's key.
-fn protocol_error(doing: &'static str, why: String, peer_text: &[u8]) -> BootError {
+pub(super) fn protocol_error(doing: &'static str, why: String, peer_text: &[u8]) -> BootError {
     const VALUE: &[u8] = b"value=";
     let shown =
         peer_text.windows(VALUE.len()).position(|part| part == VALUE).map_or(peer_text.len(), |at| at + VALUE.len());

@@ -9,7 +9,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bootstrap::KEY_BYTES_MAX;
+use crate::bootstrap::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 const HYDRA: &str = include_str!("fixtures/hydra-4.0.2.txt");
 const HYDRA_PORT: &str = include_str!("fixtures/hydra-4.0.2-port.txt");

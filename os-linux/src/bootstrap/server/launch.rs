@@ -97,7 +97,7 @@ impl Launch {
         };
         let mask = launch.signals.as_ref().map(Signals::mask_before);
         for rank in 0..launcher.ranks {
-            let started = spawn::spawn(&launcher, launch.board.kvsname(), rank, mask)?;
+            let started = spawn::spawn(&launcher, rank, mask)?;
             launch.ranks.push(Rank {
                 child: started.child,
                 process: started.process,

@@ -26,12 +26,7 @@ pub(super) struct Started {
 }
 
 /// Starts a rank. `mask`: the signal mask that it starts with, if not the launcher's.
-pub(super) fn spawn(
-    launcher: &Launcher,
-    job_name: &str,
-    rank: u32,
-    mask: Option<libc::sigset_t>,
-) -> Result<Started, LaunchError> {
+pub(super) fn spawn(launcher: &Launcher, rank: u32, mask: Option<libc::sigset_t>) -> Result<Started, LaunchError> {
     let io = |doing| move |errno: rustix::io::Errno| LaunchError::Io { doing, source: errno.into() };
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(io("opening a rank's channel"))?;
@@ -43,13 +38,12 @@ pub(super) fn spawn(
     let of_rank = launcher.rank_env.iter().filter(|(of, ..)| *of == rank);
     command.envs(of_rank.map(|(_, name, value)| (name, value)));
     // Variables of an outer launcher must not reach our ranks.
-    for name in ["PMI_PORT", "PMI_ID", "PMI_SPAWNED"] {
+    for name in ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_JOBID"] {
         command.env_remove(name);
     }
     command.env("PMI_FD", theirs.as_raw_fd().to_string());
     command.env("PMI_RANK", rank.to_string());
     command.env("PMI_SIZE", launcher.ranks.to_string());
-    command.env("PMI_JOBID", job_name);
     // MPICH's programs read their local rank here.
     command.env("MPI_LOCALRANKID", rank.to_string());
     command.env("MPI_LOCALNRANKS", launcher.ranks.to_string());
