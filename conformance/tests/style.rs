@@ -146,7 +146,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tag", &["api", "ids", "mem", "store"]),
     ("rel", &["mem", "seq", "store", "time"]),
     ("paths", &["api", "ids", "rail", "store", "time", "wire"]),
-    ("op", &["api", "ids", "mem", "paths", "seq", "store", "wire"]),
+    ("op", &["api", "ids", "mem", "paths", "seq", "store", "time", "wire"]),
     ("peer", &["api", "fast", "ids", "mem", "op", "rail", "rel", "seq", "store", "time", "wire"]),
     (
         "endpoint",

@@ -304,7 +304,8 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// The peer has everything of a lane before `cumulative`. Returns how many packets are newly acknowledged.
+    /// The peer has everything of a lane before `cumulative`. Returns how many packets are newly
+    /// acknowledged.
     fn arrive_ack<const LANE: usize>(
         &mut self,
         channel: u32,
@@ -314,8 +315,8 @@ impl Endpoint<'_> {
         let slot = self.channel_mut(channel);
         let acked = slot.sent[LANE].ack(Seq(cumulative));
         let fresh = acked.map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
-        // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that arrives
-        // late proves nothing.
+        // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
+        // arrives late proves nothing.
         if refusing && fresh > 0 {
             slot.requests.is_unconfirmed = true;
             slot.express_budget.stop_receiving();

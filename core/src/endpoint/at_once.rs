@@ -71,32 +71,14 @@ impl Endpoint<'_> {
             return self.send_checked(now, channel, send, (len, is_reported), out);
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the budget is open");
-        match budget.by {
-            By::Only(rail, _) => self.transmit_at_once::<true>(now, channel, rail, send, (len, is_reported), out),
-            by => self.send_chosen(now, channel, by, send, (len, is_reported), out),
-        }
-    }
-
-    /// As [`send_at_once`](Self::send_at_once) with an open budget, where the rail is chosen.
-    #[inline(never)]
-    fn send_chosen(
-        &mut self,
-        now: Time,
-        channel: u32,
-        by: By,
-        send: &SendRequest<'_>,
-        (len, is_reported): (u64, bool),
-        out: &mut AtOnce,
-    ) -> bool {
-        // What is idle has room, and a rail that is not ready has not the lowest latency.
-        let idle = match by {
-            By::Latency => self.paths.lowest_latency_if_idle(channel, len, u64::MAX),
-            By::Choice | By::Only(..) => None,
-        };
-        let rail = match (idle, by) {
-            (None, By::Latency) => self.choose_at_once(now, channel, len),
-            (None, _) => self.rail_at_once(now, channel, len),
-            (idle, _) => idle,
+        let rail = match budget.by {
+            By::Only(rail, _) => Some(rail),
+            // What is idle has room, and a rail that is not ready has not the lowest latency.
+            By::Latency => match self.paths.lowest_latency_if_idle(now, channel, len) {
+                None => self.choose_at_once(now, channel, len),
+                idle => idle,
+            },
+            By::Choice => self.rail_at_once(now, channel, len),
         };
         let Some(rail) = rail else { return false };
         self.transmit_at_once::<true>(now, channel, rail, send, (len, is_reported), out)

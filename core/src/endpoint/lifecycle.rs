@@ -116,10 +116,8 @@ impl Endpoint<'_> {
             return;
         }
         let mut walk = self.t.packets.walk();
-        while let Some(index) = self.t.packets.step(&mut walk) {
-            if self.packet(index).channel == channel {
-                self.t.packets.remove_at(index);
-            }
+        while let Some(index) = self.t.packets.step_to(&mut walk, |packet| packet.channel == channel) {
+            self.t.packets.remove_at(index);
         }
     }
 

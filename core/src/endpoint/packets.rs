@@ -70,14 +70,23 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A packet carries what is to be acknowledged. The timer runs on, and is looked at when it expires:
-    /// a timer for each acknowledgment would cost more.
+    /// A packet carries what is to be acknowledged. The timer runs on, and what waits is looked at when it
+    /// expires: a timer for each acknowledgment would cost more.
     #[inline(never)]
     pub(super) fn ack_goes(&mut self, now: Time, channel: u32) {
+        let slot = self.channel_mut(channel);
+        slot.ack.sent(now);
+        if slot.express_budget.is_counted() {
+            self.count_anew(channel);
+        }
+    }
+
+    /// Nothing is due on a channel but what further messages make due.
+    #[inline(never)]
+    fn count_anew(&mut self, channel: u32) {
         let is_timed = self.t.has_timer(channel, Timer::Ack);
         let (policy, block_bytes) = (self.ack_policy, self.config.block_bytes);
         let slot = self.channel_mut(channel);
-        slot.ack.sent(now);
         let quiet = slot.ack.quiet(&policy, block_bytes).min(slot.grants.quiet());
         slot.express_budget.count_anew(if is_timed { quiet } else { 0 });
     }
@@ -325,12 +334,7 @@ impl Endpoint<'_> {
                 Some(sub) if sub.frame_generation == id.0.generation && sub.frame_posted => {
                     sub.frame_posted = false;
                     sub.frame_generation = sub.frame_generation.wrapping_add(1).max(1);
-                    let channel = index as u32 / u32::from(self.config.rails_max);
-                    let slot = self.t.channels.at(channel);
-                    // What may wait for the place of a frame.
-                    if slot.has_slow_work() || slot.ack.is_due() || !self.paths.is_sampled() {
-                        self.activate(channel);
-                    }
+                    self.frame_is_over(index as u32 / u32::from(self.config.rails_max));
                 }
                 _ => self.stats.stale_dropped += 1,
             }
@@ -374,6 +378,14 @@ impl Endpoint<'_> {
         self.complete_if_done(packet.op);
         if others != NONE {
             self.each_other(others, |slot| slot.posts -= 1);
+        }
+    }
+
+    /// A rail takes another unsequenced frame of a channel: activates it, if something may wait for that.
+    fn frame_is_over(&mut self, channel: u32) {
+        let slot = self.t.channels.at(channel);
+        if slot.ack.is_due() || slot.has_slow_work() || !self.paths.is_sampled() {
+            self.activate(channel);
         }
     }
 

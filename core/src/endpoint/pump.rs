@@ -54,6 +54,7 @@ impl Endpoint<'_> {
         lists != 0 || self.has_rare_actions
     }
 
+    #[inline(never)]
     fn next_actions(&mut self, now: Time, actions: &mut Actions) {
         if self.has_other_actions() {
             while let Some(action) = self.next_other_action() {

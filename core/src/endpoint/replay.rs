@@ -44,7 +44,10 @@ impl Endpoint<'_> {
             };
             slot.replay.set_position(lane, psn.next());
             let (is_lost, on) = match record_of(handle) {
-                Some(index) => (self.t.retention.record(index).is_lost(), self.t.retention.record(index).rail),
+                Some(index) => {
+                    let record = self.t.retention.record(index);
+                    (record.is_lost(), record.rail)
+                }
                 None => (self.packet(handle).lost, self.packet(handle).rail),
             };
             if !is_lost || self.is_fenced_off(channel, RailId(on)) || !self.is_needed(handle) {
@@ -217,11 +220,9 @@ impl Endpoint<'_> {
     fn replay_read(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let mut waits = false;
         let mut walk = self.t.packets.walk();
-        while let Some(index) = self.t.packets.step(&mut walk) {
+        let is_lost_read = |packet: &Packet| packet.channel == channel && packet.lost && packet.what == What::Read;
+        while let Some(index) = self.t.packets.step_to(&mut walk, is_lost_read) {
             let packet = *self.packet(index);
-            if packet.channel != channel || !packet.lost || packet.what != What::Read {
-                continue;
-            }
             let keys = self.t.ops.at(packet.op).keys;
             let able = self.paths.ready_with(channel, |caps| caps.read);
             let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, able) };
@@ -291,11 +292,9 @@ impl Endpoint<'_> {
     fn lose_packets(&mut self, channel: u32, rail: RailId) {
         self.each_short(channel, Some(rail), ShortRecord::lose);
         let mut walk = self.t.packets.walk();
-        while let Some(index) = self.t.packets.step(&mut walk) {
+        let is_on = |packet: &Packet| packet.channel == channel && packet.rail == rail.0 && !packet.lost;
+        while let Some(index) = self.t.packets.step_to(&mut walk, is_on) {
             let packet = *self.packet(index);
-            if packet.channel != channel || packet.rail != rail.0 || packet.lost {
-                continue;
-            }
             if packet.posted {
                 self.each_in_packet(packet.op, |slot| slot.posts -= 1);
             }

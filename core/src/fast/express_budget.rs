@@ -4,9 +4,7 @@
 //! Unlike on a [`Line`](super::Line) nothing is counted here instead of there: recovery and acknowledgments
 //! need the tables as they are. Only the checks are saved, and timers that run anyway.
 
-use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::set::RailSet;
 use crate::wire::News;
 
 /// Messages for which a budget is opened at once: then the tables are checked again.
@@ -28,8 +26,8 @@ pub(crate) struct ExpressBudget {
     pub quiet: u16,
     /// Nothing but the count of `quiet` ends it.
     is_counted: bool,
-    /// The rails on which they may, and their acknowledgments and limits: others bring news.
-    quiet_on: RailSet,
+    /// The rails on which they may, a bit each, and their acknowledgments and limits: others bring news.
+    quiet_on: u64,
     seen: News,
     /// How their rail is found.
     pub by: By,
@@ -76,8 +74,13 @@ impl ExpressBudget {
 
     /// Opens it for `quiet` messages; their rails are still to be [added](Self::add_rail).
     pub(crate) const fn open_receiving(&mut self, quiet: u32) {
-        (self.is_counted, self.quiet_on) = (true, RailSet::EMPTY);
+        (self.is_counted, self.quiet_on) = (true, 0);
         self.count_anew(quiet);
+    }
+
+    /// Whether messages may come until something is due.
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// An acknowledgment and our limits have gone: so many may come from now on, unless something else
@@ -89,14 +92,14 @@ impl ExpressBudget {
 
     /// Messages may come on a rail, too, and those with this news need not be looked at.
     pub(crate) const fn add_rail(&mut self, rail: RailId, seen: News) {
-        self.quiet_on.insert(rail);
+        self.quiet_on |= 1 << rail.0;
         self.seen = seen;
     }
 
     /// Whether a message with this news needs nothing but its receive.
     #[inline(always)]
     pub(crate) fn passes_quietly(&self, rail: RailId, news: News) -> bool {
-        self.quiet > 0 && rail.index() < RAILS_MAX && self.quiet_on.contains(rail) && self.seen == news
+        self.quiet > 0 && rail.0 < 64 && self.quiet_on >> rail.0 & 1 == 1 && self.seen == news
     }
 
     /// The state of receiving has changed since `quiet` was counted.

@@ -3,7 +3,7 @@
 
 use super::estimates::LATENCY_NS;
 use super::policy::Choice;
-use super::{MessageClass, Paths};
+use super::{MessageClass, Path, Paths};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
@@ -22,31 +22,38 @@ impl Paths<'_> {
         bytes: u64,
         Candidates { up, room }: Candidates,
     ) -> Option<RailId> {
-        if !self.policies.class(class).is_open_to_all(up) {
-            return None;
-        }
-        self.lowest_latency_if_idle(channel, bytes, up & room)
-    }
-
-    /// The same, where all of the channel's rails may carry the message; `rails` have room.
-    #[inline(always)]
-    pub(crate) fn lowest_latency_if_idle(&mut self, channel: u32, bytes: u64, rails: u64) -> Option<RailId> {
-        let slot = self.peer_mut(channel);
+        let slot = self.peer(channel);
         let (rail, since_explored) = (RailId(slot.lowest_latency), slot.since_explored.wrapping_add(1));
-        if explore::is_turn(since_explored) || !self.is_near_and_idle(channel, rail, rails, bytes) {
+        let may_take = (up & room) >> rail.0 & 1 == 1 && self.policies.class(class).is_open_to_all(up);
+        if !may_take || explore::is_turn(since_explored) || !is_near_and_idle(self.path(channel, rail), bytes) {
             return None;
         }
         self.peer_mut(channel).since_explored = since_explored;
         Some(rail)
     }
 
-    /// Whether the lowest-latency rail is among `rails` and idle, and the size does not matter: no other
-    /// delivers sooner.
+    /// The same of a small message that all of the channel's rails may carry, exploration included. `None`:
+    /// the rail is not idle, or the size matters.
     #[inline(always)]
-    fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
-        bytes <= NEAR_BYTES_MAX
-            && rails >> lowest_latency.0 & 1 == 1
-            && self.path(channel, lowest_latency).in_flight == 0
+    pub(crate) fn lowest_latency_if_idle(&mut self, now: Time, channel: u32, bytes: u64) -> Option<RailId> {
+        let Paths { peers, paths, rails_max, .. } = self;
+        let slot = peers.get_mut(channel as usize)?;
+        let rail = RailId(slot.lowest_latency);
+        let path = paths.get(channel as usize * *rails_max + rail.index())?;
+        if !is_near_and_idle(path, bytes) {
+            return None;
+        }
+        slot.since_explored = slot.since_explored.wrapping_add(1);
+        if explore::is_turn(slot.since_explored) {
+            return Some(self.explore_beside(now, channel, bytes, rail));
+        }
+        Some(rail)
+    }
+
+    #[cold]
+    fn explore_beside(&mut self, now: Time, channel: u32, bytes: u64, rail: RailId) -> RailId {
+        let rails = self.candidates(channel);
+        self.explore_another(&Choice { now, channel, class: MessageClass::Small, bytes, rails }, rail)
     }
 
     /// The rail that delivers a packet earliest (P-9); `None`: wait for room.
@@ -59,7 +66,8 @@ impl Paths<'_> {
     pub(crate) fn lowest_latency_of(&self, choice: &Choice) -> Option<RailId> {
         let &Choice { channel, bytes, rails, .. } = choice;
         let lowest_latency = RailId(self.peer(channel).lowest_latency);
-        self.is_near_and_idle(channel, lowest_latency, rails.up & rails.room, bytes).then_some(lowest_latency)
+        let may_take = (rails.up & rails.room) >> lowest_latency.0 & 1 == 1;
+        (may_take && is_near_and_idle(self.path(channel, lowest_latency), bytes)).then_some(lowest_latency)
     }
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Called for
@@ -124,4 +132,11 @@ impl Paths<'_> {
         };
         rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).last, rail.0))
     }
+}
+
+/// Whether the lowest-latency rail, by its path, is idle and the size does not matter: no other delivers
+/// sooner.
+#[inline(always)]
+const fn is_near_and_idle(lowest_latency: &Path, bytes: u64) -> bool {
+    bytes <= NEAR_BYTES_MAX && lowest_latency.in_flight == 0
 }

@@ -89,8 +89,8 @@ impl AckState {
         *self = AckState { packets: 0, due: 0, bytes: 0, sent_at: now };
     }
 
-    /// The timer has expired, which may have run since before the last acknowledgment: whether one is due now,
-    /// or until when it may wait. `None`: nothing waits.
+    /// The timer has expired, which may have run since before the last acknowledgment: whether one is due, or
+    /// until when it may wait. `None`: nothing waits.
     pub fn timed_out(&mut self, policy: &AckPolicy, now: Time) -> Option<AckVerdict> {
         if !self.is_pending() {
             return None;

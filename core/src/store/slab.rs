@@ -165,6 +165,25 @@ impl<'m, T: 'm> Slab<'m, T> {
         Some(index)
     }
 
+    /// As [`step`](Self::step), to the next slot whose value is `wanted`.
+    pub fn step_to(&self, walk: &mut Walk, wanted: impl Fn(&T) -> bool) -> Option<u32> {
+        let (from, mut left) = (walk.at as usize, walk.left);
+        for (slot, index) in self.slots.get(from..)?.iter().zip(walk.at..) {
+            if left == 0 {
+                break;
+            }
+            if slot.next == OCCUPIED {
+                left -= 1;
+                if wanted(&slot.value) {
+                    (walk.at, walk.left) = (index + 1, left);
+                    return Some(index);
+                }
+            }
+        }
+        walk.left = 0;
+        None
+    }
+
     /// The indices of the slots in use, for a caller that changes nothing meanwhile.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         let mut walk = self.walk();
@@ -231,6 +250,11 @@ mod tests {
                     }
                 }
                 prop_assert!(gone.is_empty() && taken.is_empty());
+                let (mut walk, mut values) = (slab.walk(), used.iter().map(|&index| *slab.at(index)));
+                while let Some(index) = slab.step_to(&mut walk, |value| value % 3 == 0) {
+                    prop_assert_eq!(values.find(|value| value % 3 == 0), Some(*slab.at(index)));
+                }
+                prop_assert!(values.all(|value| value % 3 != 0));
             }
         }
     }

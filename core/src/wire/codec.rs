@@ -108,7 +108,7 @@ pub(crate) fn eager(header: &[u8]) -> Option<(Common, u64, u64, u8)> {
     Some((packet.common(), tag, immediate, flags))
 }
 
-/// The header of an eager message that requests nothing, read as far as it is asked for.
+/// The header of an eager message that requests nothing, of which only what a caller needs is read.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainEager<'a> {
     packet: Packet<'a>,
@@ -124,7 +124,7 @@ impl<'a> PlainEager<'a> {
         (packet.is_plain() && head.is_canonical(packet.flags())).then_some(PlainEager { packet, head })
     }
 
-    /// Whom its sender names as the source, and its number.
+    /// The source that it names, and its number.
     #[inline(always)]
     pub(crate) fn sequence(&self) -> (u32, u32) {
         self.packet.sequence()
