@@ -106,7 +106,7 @@ fn eight_transports_on_eight_threads_exchange_messages() {
     }
 }
 
-/// A transport is `Send`, so a lock makes it one for many threads. Whoever holds it takes the events of all,
+/// A transport is `Send`, so a lock makes it one for many threads. The thread that holds it takes all events
 /// and passes them on.
 #[test]
 fn one_transport_under_several_threads_keeps_their_requests_apart() {

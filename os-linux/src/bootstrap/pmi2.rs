@@ -1,9 +1,9 @@
 //! Client of the PMI-2 wire protocol of Slurm (`srun --mpi=pmi2`) and of MPICH's hydra.
 //!
-//! One question and one answer at a time over an inherited descriptor, each within a limit (B-1). After a line
-//! that agrees on the version, a message is six decimal digits with its length, and then
-//! `cmd=name;key=value;...;`, where `;;` stands for a semicolon in a value. Source: MPICH's description of the
-//! wire protocol (doc/wiki/developer), checked against hydra 4.0.2 and Slurm 22.05.
+//! One question and one answer at a time over an inherited descriptor, each within a limit (B-1). After a
+//! line that agrees on the version, a message is six decimal digits with its length, and then
+//! `cmd=name;key=value;...;`, where `;;` stands for a semicolon in a value. Source: MPICH's description of
+//! the wire protocol (doc/wiki/developer), checked against hydra 4.0.2 and Slurm 22.05.
 //!
 //! Invariant: each answer belongs to the last request, as in [`pmi1`](super::pmi1).
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use rustix::thread::{Timespec, nanosleep};
 
 use super::io::Limit;
 use super::pmi1::{answer_limit, number};
@@ -165,8 +166,8 @@ impl fmt::Debug for Pmix {
 }
 
 impl Pmix {
-    /// Joins the job of the environment (`PMIX_NAMESPACE`, `PMIX_RANK`). `RERAIL_BOOT_TIMEOUT` limits the time
-    /// of each fence. Once a process: the library has one seat. Joining itself has no limit but the
+    /// Joins the job of the environment (`PMIX_NAMESPACE`, `PMIX_RANK`). `RERAIL_BOOT_TIMEOUT` limits the
+    /// time of each fence. Once a process: the library has one seat. Joining itself has no limit but the
     /// library's.
     ///
     /// # Errors
@@ -261,7 +262,7 @@ impl Pmix {
                 return Err(error);
             }
             meanwhile();
-            std::thread::sleep(pause);
+            rest(pause);
             pause = (2 * pause).min(PAUSE_MAX);
         };
         // SAFETY: made by `Box` above; the library has reported the end, after which it uses none of it.
@@ -269,6 +270,12 @@ impl Pmix {
         self.is_over |= result.is_err();
         result
     }
+}
+
+/// Gives the processor to the library's thread for a while.
+fn rest(pause: Duration) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+    let _ = nanosleep(&pause);
 }
 
 /// The library reports the end of a fence, on its own thread.
