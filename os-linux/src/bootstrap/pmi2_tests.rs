@@ -63,7 +63,10 @@ fn serve(mut stream: UnixStream) -> thread::JoinHandle<(HashMap<String, String>,
     })
 }
 
-fn served() -> (Pmi2, thread::JoinHandle<(HashMap<String, String>, String)>) {
+/// The server's values, and the client's last message.
+type Served = (HashMap<String, String>, String);
+
+fn served() -> (Pmi2, thread::JoinHandle<Served>) {
     let (client, server) = UnixStream::pair().unwrap();
     let server = serve(server);
     (Pmi2::join(client.into(), 3, 5, "a;b").unwrap(), server)
