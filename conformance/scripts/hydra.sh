@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tool's exchange under MPICH's launcher: the PMI-1 client against a launcher that isn't ours.
+# Runs the tool's exchange under MPICH's launcher: the PMI-1 and PMI-2 clients against a launcher that isn't ours.
 #
 #   hydra.sh [RERAIL [ranks]]      RERAIL: the tool; default: target/debug/rerail, or from PATH
 #
@@ -34,4 +34,14 @@ fi
 [ -x "$rerail" ] || absent "$rerail is no program"
 
 # The launcher must not hang for ever where a rank does.
-exec timeout 120 mpiexec.hydra -n "$ranks" "$rerail" exchange
+for protocol in PMI-1 PMI-2; do
+    # It offers both; this variable is how a process knows PMI-2 (Slurm sets it).
+    set -- -n "$ranks"
+    [ $protocol = PMI-1 ] || set -- "$@" -env PMI_JOBID hydra
+    timeout 120 mpiexec.hydra "$@" "$rerail" info | grep -q "offered by this environment: $protocol" || {
+        echo "the tool does not find $protocol" >&2
+        exit 1
+    }
+    echo "$protocol:"
+    timeout 120 mpiexec.hydra "$@" "$rerail" exchange
+done
