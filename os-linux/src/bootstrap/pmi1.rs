@@ -8,7 +8,7 @@
 //! answer could belong to any request, so no further requests are sent ([`BootError::Over`]); only an abort
 //! still is.
 //!
-//! The board of PMI-1 is one flat table with short keys and values: see [`pieces`].
+//! The board of PMI-1 is one flat table with short keys and values: see `pieces`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
