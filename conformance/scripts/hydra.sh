@@ -35,7 +35,7 @@ fi
 
 # The launcher must not hang for ever where a rank does.
 for protocol in PMI-1 PMI-2; do
-    # It offers both; this variable is how a process knows PMI-2 (Slurm sets it).
+    # It offers both; this variable selects PMI-2 in a process (Slurm sets it).
     set -- -n "$ranks"
     [ $protocol = PMI-1 ] || set -- "$@" -env PMI_JOBID hydra
     timeout 120 mpiexec.hydra "$@" "$rerail" info | grep -q "offered by this environment: $protocol" || {

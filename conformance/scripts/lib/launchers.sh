@@ -1,7 +1,7 @@
 # What scripts that start the tool under launchers share. Sourced; needs $here, the folder of the script.
 #
 #   absent TEXT                    prints what is absent, and ends with code 69
-#   needs_program NAME PACKAGE     installs it where this is Debian and root asks, else it is absent
+#   needs_program NAME PACKAGE     installs it on Debian as root, else it is absent
 #   needs_tool PATH                $rerail: PATH, or target/debug/rerail, or from PATH
 #   offers PROTOCOL COMMAND...     fails unless `rerail info`, run by the command, finds that protocol
 #   leftovers_before               notes what there is, for:
