@@ -4,7 +4,7 @@
 use super::lone::{Lone, PEER_PARAMETERS};
 use super::recovery::{connect, down, fence, up};
 use super::*;
-use crate::wire::{Body, Common, MessageHead, Repr};
+use crate::wire::{Body, Common, Connect, MessageHead, Repr};
 
 const TAG: u64 = 7;
 const TWO: [RailFacts; 2] = [TCP, TCP];
@@ -563,4 +563,25 @@ fn acknowledgments_and_grants_are_sent_when_due() {
         let due = due as u16;
         assert_eq!((common.message_limit, common.block_limit), (32 + due, 64 + due), "{ack_packets}");
     }
+}
+
+/// G-10: on a late connection of a channel that is over nothing is acknowledged: the packets that were sent on
+/// it are gone.
+#[test]
+fn a_late_connection_acknowledges_nothing() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let segments = seg(0, 8);
+    let send = SendRequest { segments: &segments, level: Level::Placed, ..sending(1) };
+    lone.endpoint.send(Time(0), &send).unwrap();
+    lone.sent();
+    lone.feed(Body::Bye, 0);
+    lone.sent();
+    up(&mut lone, 0);
+    lone.feed(Body::Connect(Connect { connection: 2, ..PEER_PARAMETERS }), 0);
+    let common = Common { ack_ordered: 1, ..arriving(0, 8) };
+    assert_eq!(arrives(&mut lone, &header(common, HEAD)), ShortArrival::Slow);
+    assert_eq!(lone.endpoint.usage().operations.used, 1, "its end is not yet reported");
+    lone.completed();
+    assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
