@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::rails::JointCounts;
+
 /// How a run ended, as far as the simulation itself can detect; whether that is well, checkers decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -60,6 +62,8 @@ pub struct Report {
     pub pool_bytes: u64,
     /// Bytes of ring memory of all pairs.
     pub ring_bytes: u64,
+    /// What became of joint copies.
+    pub joint: JointCounts,
     /// Faults that happened.
     pub faults: u64,
     /// Rounds of ranks.

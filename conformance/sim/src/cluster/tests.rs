@@ -5,6 +5,7 @@ use rerail_core::time::Time;
 
 use super::fault::Kind;
 use super::*;
+use crate::rails::JointCounts;
 use crate::scenario::Scenario;
 
 fn scenario(text: &str) -> Scenario {
@@ -528,4 +529,48 @@ fn copies_through_rings_take_time() {
     assert!(apart > free && apart < free + copies_ns + copies_ns / 10, "{free} {apart}");
     assert!(apart > copies_ns / 2, "{apart}");
     assert!(shared > apart + apart / 2, "two pairs, one bus: {apart} {shared}");
+}
+
+/// Two ranks of a host that read each other's memory, by units of 4096 bytes or alone.
+fn read_by_units(joint_unit: u32, more: &str, workload: &mut PingPong) -> Report {
+    let text = format!(
+        "hosts = 1\nranks_per_host = 2\nrails = [{{ kind = \"shm\" }}]\n\
+         shm = {{ read = true, read_portion = 16384, read_bytes_per_second = 1_000_000_000, joint_unit = {joint_unit} }}\n\
+         {more}"
+    );
+    let mut cluster = cluster(&text, 1, workload, Trace::off());
+    assert_eq!((cluster.run(workload), workload.failures()), (Ended::Done, 0));
+    assert_idle(&cluster);
+    cluster.report().clone()
+}
+
+/// L-21, L-22
+#[test]
+fn both_ranks_copy_a_large_message() {
+    let alone = read_by_units(0, "", &mut PingPong::new(20, 400_000));
+    let joint = read_by_units(4096, "", &mut PingPong::new(20, 400_000));
+    assert_eq!(alone.joint, JointCounts::default());
+    // The core tries packets, too.
+    assert!(joint.joint.helped >= 20, "{:?}", joint.joint);
+    assert!(joint.done_ns < alone.done_ns * 4 / 5, "{} {}", joint.done_ns, alone.done_ns);
+}
+
+/// L-23: claims of an owner that is stopped in mid-copy are taken back, and what it writes later is refused.
+#[test]
+fn claims_of_a_stopped_owner_are_taken_back() {
+    let mut all = JointCounts::default();
+    for at_us in (200..2_000).step_by(60) {
+        let more = format!(
+            "[[faults]]\nat = \"{at_us}us\"\nuntil = \"{}us\"\nwhat = \"pause\"\nwhere = \"rank1\"\n",
+            at_us + 400
+        );
+        let JointCounts { helped, taken_back, refused } =
+            read_by_units(4096, &more, &mut PingPong::new(20, 400_000)).joint;
+        all = JointCounts {
+            helped: all.helped + helped,
+            taken_back: all.taken_back + taken_back,
+            refused: all.refused + refused,
+        };
+    }
+    assert!(all.taken_back > 5 && all.refused > 5 && all.refused <= all.taken_back, "{all:?}");
 }

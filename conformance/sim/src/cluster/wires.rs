@@ -16,7 +16,7 @@ use super::place::Place;
 use super::topology::{Plan, carries_streams, is_of_wires};
 use crate::hca::Objects;
 use crate::net::Net;
-use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
+use crate::rails::{JointCounts, PipeNet, SharedPipes, ShmHub, StreamRail};
 use crate::scenario::{NumaSpec, Placement, RailSpec, Scenario, VerbsSpec, preset};
 use crate::trace::Trace;
 
@@ -179,6 +179,11 @@ impl Wires {
     /// Events on the wires so far.
     pub(super) fn events(&self) -> u64 {
         self.devices.events() + self.pipes.borrow().net().stats().events
+    }
+
+    /// What became of joint copies.
+    pub(super) fn joint_counts(&self) -> JointCounts {
+        self.shm.joint_counts()
     }
 
     /// Bytes of ring memory of all pairs.

@@ -2,13 +2,14 @@
 //! records which are dead.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::rc::Rc;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
 
 use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
 use rerail_linux::rail::shm::RingReads;
 
+use super::joint::Request;
 use super::memory::{Inbound, Outbound, pair};
 use super::reads::{Grants, ReadModel};
 use crate::rng::Rng;
@@ -32,6 +33,10 @@ pub(super) struct Hub {
     /// How ranks read each other's memory; `None`: they don't.
     pub(super) reads: Option<ReadModel>,
     pub(super) grants: Grants,
+    /// Joint copies that owners have not been notified of, by generation; the last generation.
+    pub(super) requests: BTreeMap<u32, Weak<Request>>,
+    pub(super) joint_generation: u32,
+    pub(super) joint: JointCounts,
     copies: CopySpec,
     /// When the memory bus of each process, or of each host, is free.
     buses: Vec<Time>,
@@ -39,6 +44,17 @@ pub(super) struct Hub {
     pub(super) ring_reads: RingReads,
     /// What becomes of pairs and reads.
     pub(super) rng: Rng,
+}
+
+/// What became of joint copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JointCounts {
+    /// Pieces with which an owner helped.
+    pub helped: u64,
+    /// Pieces of which the reader took claims back.
+    pub taken_back: u64,
+    /// Writes that found the gate closed.
+    pub refused: u64,
 }
 
 /// A rank, as its host's kernel records it.
@@ -96,6 +112,9 @@ impl ShmHub {
             ring_bytes: 0,
             reads: None,
             grants,
+            requests: BTreeMap::new(),
+            joint_generation: 0,
+            joint: JointCounts::default(),
             copies: CopySpec::default(),
             buses,
             ring_reads: RingReads::Burst,
@@ -129,6 +148,11 @@ impl ShmHub {
     /// Bytes of ring memory made so far.
     pub fn ring_bytes(&self) -> u64 {
         self.0.borrow().ring_bytes
+    }
+
+    /// What became of joint copies so far.
+    pub fn joint_counts(&self) -> JointCounts {
+        self.0.borrow().joint
     }
 
     /// Moves the ranks that something becomes visible to, and when.
@@ -201,6 +225,13 @@ impl Hub {
     /// Whether a rank may read the memory of a peer that it connects with.
     pub(super) fn may_read(&mut self) -> bool {
         self.reads.is_some_and(|model| model.denied_one_in == 0 || !self.rng.one_in(model.denied_one_in))
+    }
+
+    /// A rank has read so many bytes of memory.
+    pub(super) fn charge_read(&mut self, rank: u32, bytes: usize) {
+        let Some(ReadModel { bytes_per_second: 1.., .. }) = self.reads else { return };
+        let rate = self.reads.map_or(1, |model| model.bytes_per_second);
+        self.grants.spent_ns[rank as usize] += (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64;
     }
 
     /// Rings the doorbell of `from` at `to`.

@@ -12,6 +12,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 
 use rerail_core::mem::RegionId;
 use rerail_core::shm::{
@@ -105,6 +106,11 @@ impl Inbound {
         self.ring.front()
     }
 
+    /// See [`Consumer::claims`].
+    pub(super) fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
+    }
+
     /// See [`Consumer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -143,6 +149,16 @@ impl Outbound {
         unsafe { self.ring.push_short(short, from) }
     }
 
+    /// Appends a note.
+    pub(super) fn push_note(&mut self, note: &[u8]) -> Result<(), PushError> {
+        self.ring.push_note(note)
+    }
+
+    /// See [`Producer::claims`].
+    pub(super) fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
+    }
+
     /// See [`Producer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -163,6 +179,14 @@ impl Outbound {
 pub(super) fn copy_out(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
     // SAFETY: pieces that a sink names can be written for their length (its contract).
     unsafe { front.copy_to(from, piece.start, piece.len) }
+}
+
+/// Copies units of a joint copy, of the target's length.
+pub(super) fn copy_claimed(source: Piece, target: Piece) {
+    // SAFETY: the source is registered and of this length (`Grants::find`); the target is part of a read
+    // that is not over: its reader copies, or has left the gate open, which it closes before (F-2). No two
+    // ranks share memory, so these are different bytes.
+    unsafe { std::ptr::copy_nonoverlapping(source.start.cast_const(), target.start, target.len) };
 }
 
 /// Copies what a rank has granted into the pieces of a read, as far as it goes, and takes what is filled off

@@ -7,6 +7,7 @@
 //! | `liar`, `lies`, `insert`, `numbers` | around any rail: a member of the job that lies |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `reads` | reads of another rank's memory |
+//! | `joint` | reads that both ranks copy |
 //! | `hub` | which ranks share memory, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
@@ -16,6 +17,7 @@ pub(crate) mod forward;
 mod gate;
 mod hub;
 mod insert;
+mod joint;
 mod liar;
 mod lies;
 mod memory;
@@ -29,7 +31,7 @@ mod stream;
 mod tests;
 
 pub use gate::{Gate, GateHandle};
-pub use hub::ShmHub;
+pub use hub::{JointCounts, ShmHub};
 pub use liar::Liar;
 pub use lies::{LIES, Lie};
 pub(crate) use memory::{region, region_mut};

@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 
 use rerail_core::endpoint::PostKind;
 use rerail_core::ids::PostId;
+use rerail_core::time::Time;
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece};
 
 use super::hub::Hub;
-use super::memory::copy_granted;
+use super::joint::{Joint, Next};
+use super::memory::{Outbound, copy_granted};
 use crate::rng::Rng;
 
 /// How ranks read each other's memory.
@@ -27,6 +29,8 @@ pub struct ReadModel {
     pub denied_one_in: u64,
     /// One read in so many finds that its key opens nothing; 0: none.
     pub refused_one_in: u64,
+    /// Bytes of a unit of joint copies, of pieces of four and more; 0: the reader copies alone.
+    pub joint_unit: u32,
 }
 
 /// What the hub records of it.
@@ -60,7 +64,7 @@ impl Grants {
     }
 
     /// What lies at an address, if all of it was granted under the key.
-    fn find(&self, rank: u32, key: u64, address: u64, len: usize) -> Option<Piece> {
+    pub(super) fn find(&self, rank: u32, key: u64, address: u64, len: usize) -> Option<Piece> {
         let (_, memory) = self.granted[rank as usize].iter().find(|(granted, _)| *granted == key)?;
         let skip = usize::try_from(address.checked_sub(memory.start.addr() as u64)?).ok()?;
         let fits = skip.checked_add(len).is_some_and(|end| end <= memory.len);
@@ -76,19 +80,26 @@ struct Reading {
     pieces: VecDeque<Piece>,
     /// Its key will turn out to open nothing.
     is_refused: bool,
+    /// Nothing of the first of its pieces has been read.
+    is_at_piece: bool,
 }
 
 /// What a portion came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Some,
+    /// Nothing before the owner has written, or a deadline.
+    Wait,
     Done(PostId),
     NoAccess(PostId),
+    Corrupt,
 }
 
 /// The reads of one link.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
+    /// Of the first piece of the first one.
+    joint: Option<Joint>,
     queue: VecDeque<Reading>,
 }
 
@@ -101,12 +112,62 @@ impl Reads {
         let PostKind::Read { from } = outgoing.kind else { return false };
         let pieces = outgoing.payload.iter().copied().filter(|piece| piece.len > 0).collect();
         let is_refused = model.refused_one_in > 0 && rng.one_in(model.refused_one_in);
-        self.queue.push_back(Reading { id: outgoing.id, key: from.key, from: from.address, pieces, is_refused });
+        let (id, key, from) = (outgoing.id, from.key, from.address);
+        self.queue.push_back(Reading { id, key, from, pieces, is_refused, is_at_piece: true });
         true
     }
 
+    /// When something is due without another cause.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.joint.as_ref()?.deadline()
+    }
+
+    /// Moves the next portion, together with the owner where pieces are long enough.
+    pub(super) fn step(
+        &mut self,
+        hub: &mut Hub,
+        outbound: &mut Outbound,
+        (rank, peer): (u32, u32),
+        model: &ReadModel,
+    ) -> Option<Step> {
+        let (portion, unit) = (model.portion as usize, model.joint_unit as usize);
+        let reading = self.queue.front_mut()?;
+        if self.joint.is_none()
+            && unit > 0
+            && reading.is_at_piece
+            && !reading.is_refused
+            && let Some(piece) = reading.pieces.front().filter(|piece| piece.len >= 4 * unit)
+        {
+            self.joint = Joint::begin(hub, outbound, (reading.key, reading.from, *piece), unit);
+            reading.is_at_piece = false;
+            if self.joint.is_some() {
+                return Some(Step::Some);
+            }
+        }
+        let Some(joint) = &mut self.joint else { return self.step_alone(hub, (rank, peer), model) };
+        match joint.step(hub, outbound, (rank, peer), portion) {
+            Err(_) => Some(Step::Corrupt),
+            Ok(Next::Some) => Some(Step::Some),
+            Ok(Next::Wait) => Some(Step::Wait),
+            Ok(Next::Done) => {
+                self.joint = None;
+                let done = reading.pieces.pop_front().map_or(0, |piece| piece.len);
+                reading.from += done as u64;
+                reading.is_at_piece = true;
+                if !reading.pieces.is_empty() {
+                    return Some(Step::Some);
+                }
+                self.queue.pop_front().map(|reading| Step::Done(reading.id))
+            }
+            Ok(Next::NoAccess) => {
+                self.joint = None;
+                self.queue.pop_front().map(|reading| Step::NoAccess(reading.id))
+            }
+        }
+    }
+
     /// Moves the next portion, out of the memory of `peer`, which lives and has not given the subchannel up.
-    pub(super) fn step(&mut self, hub: &mut Hub, (rank, peer): (u32, u32), model: &ReadModel) -> Option<Step> {
+    fn step_alone(&mut self, hub: &mut Hub, (rank, peer): (u32, u32), model: &ReadModel) -> Option<Step> {
         let reading = self.queue.front_mut()?;
         let left: usize = reading.pieces.iter().map(|piece| piece.len).sum();
         let len = left.min(model.portion as usize);
@@ -118,12 +179,11 @@ impl Reads {
             self.queue.pop_front();
             return Some(Step::NoAccess(id));
         };
+        let pieces = reading.pieces.len();
         copy_granted(source, &mut reading.pieces);
         reading.from += len as u64;
-        if model.bytes_per_second > 0 {
-            let took = len as u128 * 1_000_000_000 / u128::from(model.bytes_per_second);
-            hub.grants.spent_ns[rank as usize] += took as u64;
-        }
+        reading.is_at_piece = reading.pieces.len() < pieces && left > len;
+        hub.charge_read(rank, len);
         if left > len {
             return Some(Step::Some);
         }

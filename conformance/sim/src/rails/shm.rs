@@ -21,6 +21,7 @@ use rerail_linux::rail::shm::RingReader;
 use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
 use super::hub::{End, Hub, ShmHub, Side};
+use super::joint::Assist;
 use super::memory::{copy_out, gather};
 use super::reads::{Reads, Step};
 
@@ -54,6 +55,7 @@ struct Link {
     active: bool,
     queue: VecDeque<Queued>,
     reads: Reads,
+    assist: Option<Assist>,
     reader: RingReader,
 }
 
@@ -62,7 +64,7 @@ impl Link {
         let (queue, reads) = (VecDeque::new(), Reads::default());
         let ring_bytes = u64::from(hub.ring.slots) * u64::from(hub.ring.payload_bytes_max(HEADER_BYTES_MAX as u32));
         let reader = RingReader::new(hub.ring_reads, ring_bytes);
-        Link { end, reported: false, closing: false, active: false, queue, reads, reader }
+        Link { end, reported: false, closing: false, active: false, queue, reads, assist: None, reader }
     }
 }
 
@@ -220,9 +222,16 @@ impl ShmRail {
         let received = link.receive(now, (&self.hub, self.rank), sink, &mut self.pieces, &mut self.counters);
         // As a broken seal does, the end of the other side ends all reads.
         let reads = !gone && !closing && link.reads.is_pending();
+        let mut read = Ok(0);
         if reads {
-            things += link.read(&mut self.hub.0.borrow_mut(), self.rank, sink);
+            read = link.read(&mut self.hub.0.borrow_mut(), self.rank, sink);
         }
+        let mut is_assisting = !gone && !closing && link.assist.is_some();
+        if is_assisting {
+            things += 1;
+            is_assisting = link.assist(&mut self.hub.0.borrow_mut(), self.rank);
+        }
+        let sent = sent.and_then(|sent| Ok(sent + read?));
         let (sent, received) = match (sent, received) {
             (Ok(sent), Ok(received)) => (sent, received),
             (Err(fault), _) | (_, Err(fault)) if !closing => return Polled::Down(fault),
@@ -235,7 +244,7 @@ impl ShmRail {
         if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
         }
-        if received == BURST || reads {
+        if received == BURST || reads || is_assisting {
             return Polled::Some(things);
         }
         if closing && (gone || link.queue.is_empty()) {
@@ -305,15 +314,30 @@ impl Link {
     }
 
     /// Moves the next portion of what is read; returns how many things happened.
-    fn read(&mut self, hub: &mut Hub, rank: u32, sink: &mut dyn Sink) -> usize {
-        let Some(model) = hub.reads else { return 0 };
-        match self.reads.step(hub, (rank, self.end.peer), &model) {
-            None => return 0,
+    fn read(&mut self, hub: &mut Hub, rank: u32, sink: &mut dyn Sink) -> Result<usize, RailFault> {
+        let Some(model) = hub.reads else { return Ok(0) };
+        let (peer, notes) = (self.end.peer, hub.requests.len());
+        let step = self.reads.step(hub, &mut self.end.outbound, (rank, peer), &model);
+        if hub.requests.len() > notes {
+            self.end.far_visible.borrow_mut().push_back(hub.visible());
+            hub.ring(rank, peer);
+        }
+        match step {
+            None | Some(Step::Wait) => return Ok(0),
+            Some(Step::Corrupt) => return Err(RailFault::Corrupt),
             Some(Step::Some) => {}
             Some(Step::Done(id)) => sink.completed(id, PostStatus::Done),
             Some(Step::NoAccess(id)) => sink.completed(id, PostStatus::NoAccess),
         }
-        1
+        Ok(1)
+    }
+
+    /// Copies for the peer; `false`: it is over.
+    fn assist(&mut self, hub: &mut Hub, rank: u32) -> bool {
+        let (Some(model), Some(assist)) = (hub.reads, &mut self.assist) else { return false };
+        let goes_on = assist.step(hub, &self.end.inbound, (rank, self.end.peer), model.portion as usize);
+        self.assist = self.assist.take().filter(|_| goes_on);
+        goes_on
     }
 
     /// Takes up to [`BURST`] packets that are visible; those of a closing link are dropped.
@@ -334,10 +358,15 @@ impl Link {
                 front.release();
                 continue;
             }
+            if front.is_note() {
+                self.assist = Assist::new(&mut hub.0.borrow_mut(), front.header());
+                front.release();
+                continue;
+            }
             let payload_bytes = front.payload_bytes();
             hub.0.borrow_mut().copy_out(rank, payload_bytes as usize);
             goes_on = match front.short() {
-                Some(_) => self.reader.goes_on_after_short(),
+                Some(_) => true,
                 None => self.reader.goes_on(front.header()),
             };
             counters.packets_received += 1;
@@ -444,7 +473,7 @@ impl Rail for ShmRail {
         self.done.retain(|(of, _)| *of != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
-        link.reads = Reads::default();
+        (link.reads, link.assist) = (Reads::default(), None);
         for queued in &mut link.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
                 let mut bytes = Vec::new();
@@ -547,7 +576,8 @@ impl Rail for ShmRail {
     fn next_timeout(&self) -> Option<Time> {
         // What lies in a ring of an active link and is not visible yet.
         let links = self.active.iter().filter_map(|peer| self.links.get(peer));
-        links.filter_map(|link| link.end.visible.borrow().front().copied()).min()
+        let dues = links.flat_map(|link| [link.end.visible.borrow().front().copied(), link.reads.deadline()]);
+        dues.flatten().min()
     }
 
     fn is_closing(&self) -> bool {

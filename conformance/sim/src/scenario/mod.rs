@@ -149,6 +149,11 @@ fn is_zero(number: &u8) -> bool {
     *number == 0
 }
 
+/// The same of sizes.
+fn is_none(bytes: &u32) -> bool {
+    *bytes == 0
+}
+
 /// The same of costs.
 fn is_free(cost: &u64) -> bool {
     *cost == 0
@@ -317,6 +322,9 @@ pub struct ShmSpec {
     pub denied_one_in: u64,
     /// One read in so many finds that its key opens nothing; 0: none.
     pub refused_one_in: u64,
+    /// Bytes of a unit of reads that both ranks copy, where a piece has four or more (L-21); 0: none is.
+    #[serde(skip_serializing_if = "is_none")]
+    pub joint_unit: u32,
     /// Ranks of a host use other rails beside.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_beside: bool,
@@ -330,6 +338,7 @@ impl ShmSpec {
             bytes_per_second: self.read_bytes_per_second,
             denied_one_in: self.denied_one_in,
             refused_one_in: self.refused_one_in,
+            joint_unit: self.joint_unit,
         })
     }
 }
@@ -502,6 +511,7 @@ impl Default for ShmSpec {
             read_bytes_per_second: 8_000_000_000,
             denied_one_in: 0,
             refused_one_in: 0,
+            joint_unit: 0,
             others_beside: false,
         }
     }

@@ -75,6 +75,8 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     edges(&mut scenario, &mut Rng::new(seed, "edges"));
     single_copy(&mut scenario, &mut Rng::new(seed, "single copy"));
     polling(&mut scenario, &mut Rng::new(seed, "polling"));
+    let joint = &mut Rng::new(seed, "joint copies");
+    scenario.shm.joint_unit = joint.pick(&[0, 16, 64, 1000, 4096]).copied().unwrap_or(0);
     let kinds = fault_menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));

@@ -434,9 +434,6 @@ impl Link {
                 counters.bytes_received += bytes;
                 self.gone = self.gone.map(|left| left - 1);
                 taken += 1;
-                if !self.reader.goes_on_after_short() {
-                    break;
-                }
                 continue;
             }
             let Some(front) = self.inbound.front().map_err(|_| RailFault::Corrupt)? else {

@@ -2,7 +2,7 @@
 //!
 //! The paper's messages are a packet with a header and packets of payload alone. Here every packet has a
 //! header, so the first [segment](Kind::Data) behind anything else stands for the one, segments behind it for
-//! the others. Short messages take the express path with every policy.
+//! the others. Short messages are none of these: no policy counts them.
 
 use rerail_core::wire::{Body, Kind, Packet, Repr};
 
@@ -65,16 +65,6 @@ impl RingReader {
     #[inline]
     pub fn goes_on(&mut self, header: &[u8]) -> bool {
         self.policy == RingReads::Burst || self.goes_on_after(header)
-    }
-
-    /// The same after a short message.
-    #[inline]
-    pub fn goes_on_after_short(&mut self) -> bool {
-        if self.policy == RingReads::Burst {
-            return true;
-        }
-        self.is_amid = false;
-        false
     }
 
     #[cold]
