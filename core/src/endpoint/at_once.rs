@@ -410,7 +410,8 @@ impl Endpoint<'_> {
         let at = self.t.sub_index(channel, rail);
         let Tables { channels, subs, short_done, .. } = &mut self.t;
         let (slot, sub) = (channels.at(channel), subs.get(at)?);
-        // A late connect of a channel that is over is ready as well, and its numbers are those of the past (G-10).
+        // A late connect of a channel that is over is ready as well, and its numbers are those of the past
+        // (G-10).
         let is_there = sub.link.state() == State::Ready
             && !slot.is_over()
             && sub.place.is_none()

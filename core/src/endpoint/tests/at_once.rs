@@ -565,8 +565,8 @@ fn acknowledgments_and_grants_are_sent_when_due() {
     }
 }
 
-/// G-10: on a late connection of a channel that is over nothing is acknowledged: the packets that were sent on
-/// it are gone.
+/// G-10: on a late connection of a channel that is over nothing is acknowledged: the packets that were sent
+/// on it are gone.
 #[test]
 fn a_late_connection_acknowledges_nothing() {
     let mut region = Region::of(&small());
