@@ -205,10 +205,10 @@ impl Endpoint<'_> {
         if common.source == UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
-        let known = self.channel(channel).peer_parameters;
+        let (known, is_resumed) = (self.channel(channel).peer_parameters, self.channel(channel).park.is_resumed);
         let sub = self.sub_mut(channel, rail);
         let is_first = sub.link.state() == State::Up;
-        let is_other = is_first && known.is_some_and(|known| known.first_number != connect.first_number);
+        let is_other = is_resumed && known.is_some_and(|known| known.first_number != connect.first_number);
         if is_other || known.is_none() && connect.parked > 0 {
             // K-5: one side goes on with a channel that the other has closed and forgotten.
             self.end_channel(channel, Ending::Closed);

@@ -189,6 +189,7 @@ impl Endpoint<'_> {
             let agrees = match state {
                 ChannelState::Open => self.may_park(channel),
                 ChannelState::Parking => self.has_nothing(channel),
+                ChannelState::Leaving => return,
                 _ => false,
             };
             if agrees && state == ChannelState::Open {
@@ -255,7 +256,9 @@ impl Endpoint<'_> {
     /// and sends nothing on them any more: here they are ended too. A request to park that is not answered is
     /// withdrawn, as the channel changes (K-5).
     pub(super) fn connect_parked(&mut self, now: Time, channel: u32, rail: RailId, times: u8) {
-        let has_parked = self.channel_mut(channel).park.has_parked(times);
+        let park = &mut self.channel_mut(channel).park;
+        park.is_resumed = false;
+        let has_parked = park.has_parked(times);
         for other in (0..self.paths.rails.len() as u8).map(RailId).filter(|&other| has_parked && other != rail) {
             let link = &mut self.sub_mut(channel, other).link;
             if link.state() == State::Ready {
@@ -291,7 +294,8 @@ impl Endpoint<'_> {
 
     /// Sends the steps of this side. Its own request it withdraws as soon as it has something to send.
     pub(super) fn pump_parking(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if self.channel(channel).park.is_asking() && !self.has_nothing(channel) {
+        let is_gone = self.t.peers[self.channel(channel).peer.0 as usize].gone;
+        if self.channel(channel).park.is_asking() && (is_gone || !self.has_nothing(channel)) {
             let outcome = self.channel_mut(channel).park.withdraw();
             self.conclude(now, channel, outcome);
         }

@@ -329,7 +329,7 @@ impl Endpoint<'_> {
             }
         }
         self.note_beyond(channel, common, fence);
-        if verdict.safe {
+        if verdict.safe && self.channel(channel).state() != ChannelState::Parked {
             self.release_lost(channel);
         }
         if verdict.answer && !fence.answer {

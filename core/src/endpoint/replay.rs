@@ -275,6 +275,9 @@ impl Endpoint<'_> {
         self.refresh(channel, rail);
         let slot = self.channel_mut(channel);
         slot.work.lost(rail);
+        if slot.ring == Some(rail) {
+            slot.ring = None;
+        }
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
         slot.replay.begin_reads();

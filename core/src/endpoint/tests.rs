@@ -45,6 +45,7 @@ mod news;
 mod numbers;
 mod packets;
 mod parked;
+mod parked_ends;
 mod policies;
 mod recovery;
 mod redials;

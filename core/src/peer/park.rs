@@ -35,6 +35,8 @@ pub(crate) struct Park {
     has_agreed: bool,
     /// It is parked without the peer.
     pub is_alone: bool,
+    /// It goes on from a parked channel, and no CONNECT has come since.
+    pub is_resumed: bool,
     /// How often this side has parked the channel, as in CONNECT (W-22).
     pub times: u8,
     /// How often the peer has, by its last CONNECT.
@@ -78,6 +80,7 @@ impl Park {
             is_agreed: false,
             has_agreed: false,
             is_alone: false,
+            is_resumed: false,
             times: 0,
             their_times: 0,
         }
@@ -92,7 +95,7 @@ impl Park {
 
     /// The channel begins to be parked, or goes on.
     pub(crate) const fn clear(&mut self) {
-        (self.asked, self.is_agreed, self.has_agreed) = (Asked::No, false, false);
+        (self.asked, self.is_agreed, self.has_agreed, self.is_alone) = (Asked::No, false, false, false);
     }
 
     /// Whether a step is to be posted even where the channel is not being parked.
@@ -293,6 +296,7 @@ impl Parked {
         channel.allowance = Allowance::at(self.used, self.limits);
         (channel.park.times, channel.park.their_times) = (self.times, self.their_times);
         [channel.park.request, channel.park.peer_request] = self.requests;
+        channel.park.is_resumed = true;
         channel.park.first_connection = self.connection;
         // Limits and acknowledgments may have been lost with the last connection (A-1, C-4).
         channel.ack.make_due();

@@ -5,34 +5,34 @@ use super::*;
 use crate::wire::{Body, Common, Connect, Fence, MessageHead, Park, ParkStep, Probe, Repr};
 
 /// Steps about the first request of either side.
-const ASK: Body = Body::Park(Park { request: 1, step: ParkStep::Request });
-const AGREE: Body = Body::Park(Park { request: 1, step: ParkStep::Agree });
-const DECLINE: Body = Body::Park(Park { request: 1, step: ParkStep::Decline });
-const WITHDRAW: Body = Body::Park(Park { request: 1, step: ParkStep::Withdraw });
+pub(super) const ASK: Body = Body::Park(Park { request: 1, step: ParkStep::Request });
+pub(super) const AGREE: Body = Body::Park(Park { request: 1, step: ParkStep::Agree });
+pub(super) const DECLINE: Body = Body::Park(Park { request: 1, step: ParkStep::Decline });
+pub(super) const WITHDRAW: Body = Body::Park(Park { request: 1, step: ParkStep::Withdraw });
 
-const SHM: RailFacts = RailFacts { caps: Caps { lossless: true, ..TCP.caps }, ..TCP };
+pub(super) const SHM: RailFacts = RailFacts { caps: Caps { lossless: true, ..TCP.caps }, ..TCP };
 
-fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
+pub(super) fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault });
 }
 
-fn up(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn up(lone: &mut Lone<'_>, rail: u8) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
 }
 
 /// The peer's CONNECT on a rail.
-fn connect(lone: &mut Lone<'_>, rail: u8, connection: u32, parked: u8) {
+pub(super) fn connect(lone: &mut Lone<'_>, rail: u8, connection: u32, parked: u8) {
     let connect = Connect { rail: PEER_RAIL + rail, connection, parked, ..PEER_PARAMETERS };
     assert_eq!(lone.feed_on(rail, Body::Connect(connect), 0, |_| {}), Arrival::Done);
 }
 
 /// More peers than channels.
-fn few() -> Config {
+pub(super) fn few() -> Config {
     Config { channels_max: 4, peers_max: 8, express: false, ..small() }
 }
 
 /// The channel of peer 1, over `rails`, and of as many others as there is room for.
-fn full<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
+pub(super) fn full<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
     let mut lone = Lone::connected(region, config, rails);
     for peer in 2..8 {
         lone.endpoint.add_peer(PeerId(peer), 1).unwrap();
@@ -46,7 +46,7 @@ fn full<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lon
 }
 
 /// Another peer connects.
-fn meet(lone: &mut Lone<'_>, peer: u32) {
+pub(super) fn meet(lone: &mut Lone<'_>, peer: u32) {
     let from = PeerId(peer);
     lone.now += 1;
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: from, rail: RailId(0) });
@@ -55,15 +55,15 @@ fn meet(lone: &mut Lone<'_>, peer: u32) {
     assert_eq!(lone.endpoint.handle_arrival(Time(lone.now), from, RailId(0), &header), Arrival::Done);
 }
 
-fn send_to(lone: &mut Lone<'_>, peer: u32) -> Result<OpId, SubmitError> {
+pub(super) fn send_to(lone: &mut Lone<'_>, peer: u32) -> Result<OpId, SubmitError> {
     let segments = seg(0, 1);
     lone.endpoint.send(Time(lone.now), &SendRequest { segments: &segments, ..SendRequest::new(PeerId(peer), &[]) })
 }
 
-const FULL: Result<OpId, SubmitError> = Err(SubmitError::Full(Full::Channels));
+pub(super) const FULL: Result<OpId, SubmitError> = Err(SubmitError::Full(Full::Channels));
 
 /// The channel of peer 1, which was idle for longest, is being parked: its PARK is out.
-fn parking<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
+pub(super) fn parking<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
     let mut lone = full(region, &few(), rails);
     assert_eq!(send_to(&mut lone, 5), FULL);
     assert_eq!(lone.sent_one().body, ASK);
@@ -71,7 +71,7 @@ fn parking<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
 }
 
 /// The channel of peer 1 is parked.
-fn parked<'m>(region: &'m mut Region) -> Lone<'m> {
+pub(super) fn parked<'m>(region: &'m mut Region) -> Lone<'m> {
     let mut lone = parking(region, &[TCP]);
     lone.feed(AGREE, 0);
     lone.sent();
@@ -80,14 +80,14 @@ fn parked<'m>(region: &'m mut Region) -> Lone<'m> {
 }
 
 /// The peer connects again, as one that has parked as often.
-fn again(lone: &mut Lone<'_>, connection: u32, parked: u8) -> Vec<Repr> {
+pub(super) fn again(lone: &mut Lone<'_>, connection: u32, parked: u8) -> Vec<Repr> {
     up(lone, 0);
     connect(lone, 0, connection, parked);
     lone.sent()
 }
 
 /// Rail 1 has failed, and nothing is under way on it for the peer either.
-fn without_rail_1(lone: &mut Lone<'_>) {
+pub(super) fn without_rail_1(lone: &mut Lone<'_>) {
     down(lone, 1, RailFault::TimedOut);
     lone.sent();
     lone.feed(Body::Fence(fence_of_rail_1()), 0);
@@ -238,7 +238,7 @@ fn a_rail_that_never_comes_up() {
     assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)), "the peer's CONNECT on rail 1 is on its way");
 }
 
-fn fence_of_rail_1() -> Fence {
+pub(super) fn fence_of_rail_1() -> Fence {
     Fence {
         rail: PEER_RAIL + 1,
         peer_rail: 1,
@@ -325,7 +325,7 @@ fn a_channel_that_is_not_parked_goes_on() {
     assert!(matches!(lone.sent_one().body, Body::Eager(_)));
 }
 
-fn park_of(body: &Body) -> Park {
+pub(super) fn park_of(body: &Body) -> Park {
     let &Body::Park(park) = body else { panic!("{body:?}") };
     park
 }
@@ -495,7 +495,7 @@ fn callers_find_a_channel() {
     assert_eq!(lone.closed, [RailId(0)], "peer 5 is refused");
 }
 
-fn meet_refused(lone: &mut Lone<'_>, peer: u32) {
+pub(super) fn meet_refused(lone: &mut Lone<'_>, peer: u32) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(peer), rail: RailId(0) });
 }
 

@@ -1,0 +1,123 @@
+//! K-2 to K-5 where a channel ends, or its peer is another one than before.
+
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
+use super::parked::*;
+use super::*;
+use crate::wire::{Body, Connect, Fence, MessageHead};
+
+fn events(lone: &mut Lone<'_>) -> Vec<Event> {
+    core::iter::from_fn(|| lone.endpoint.poll_event()).collect()
+}
+
+fn left_ring(is_short: bool) {
+    let mut region = Region::of(&few());
+    let config = Config { express: is_short, ..few() };
+    let mut lone = Lone::connected(&mut region, &config, &[super::SHM, TCP]);
+    without_rail_1(&mut lone);
+    lone.recv(1, 8);
+    let short = Short { counts: crate::wire::Counts::new(0, 32, 64), ..Short::default() };
+    if is_short {
+        lone.endpoint.handle_short(Time(lone.now), PeerId(1), RailId(0), &short);
+        lone.psn[0] = 1;
+    } else {
+        lone.feed(Body::Eager(MessageHead::default()), 0);
+    }
+    assert_eq!(lone.completed().len(), 1);
+    lone.sent();
+    lone.feed(ASK, 0);
+    let sent = lone.sent();
+    assert!(sent.iter().any(|p| p.body == AGREE), "{sent:?}");
+    up(&mut lone, 1);
+    connect(&mut lone, 1, 2, 1);
+    assert_eq!(lone.sent().len() > 0, true);
+    assert_eq!(lone.closed, [RailId(0)]);
+    // The ring can't be made again.
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    lone.send(2, 8);
+    lone.recv(3, 8);
+    lone.feed_on(1, Body::Eager(MessageHead::default()), 0, |common| common.ack_now = true);
+    let sent = lone.sent();
+    assert!(sent.iter().any(|p| p.common.ack_ordered == 2), "no acknowledgment: {sent:?}");
+    assert!(sent.iter().any(|p| matches!(p.body, Body::Eager(_))), "no message: {sent:?}");
+}
+
+/// S-12, K-5: a channel that outlives its ring does not keep to it.
+#[test]
+fn a_ring_that_is_left_holds_nothing_back() {
+    left_ring(true);
+}
+
+/// G-7: nothing follows BYE, no answer either.
+#[test]
+fn nothing_follows_bye() {
+    let mut region = Region::of(&few());
+    let mut lone = Lone::connected(&mut region, &few(), &[TCP, TCP]);
+    lone.stuck = 1;
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    let sent = lone.sent();
+    assert_eq!(sent.iter().filter(|p| p.body == Body::Bye).count(), 2);
+    lone.feed_on(1, ASK, 0, |_| {});
+    let sent = lone.sent();
+    assert!(sent.is_empty(), "{sent:?}");
+}
+
+/// G-7, K-4: a side that closes withdraws its request.
+#[test]
+fn a_close_withdraws_the_request() {
+    let mut region = Region::of(&few());
+    let mut lone = parking(&mut region, &[TCP]);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    let sent = lone.sent();
+    assert!(sent.iter().any(|p| p.body == Body::Bye), "{sent:?}");
+}
+
+/// G-3, K-5: another first number of a peer that was not parked is that of another process.
+#[test]
+fn a_restarted_peer_is_lost() {
+    let mut region = Region::of(&few());
+    let mut lone = Lone::connected(&mut region, &few(), &[TCP]);
+    lone.send(1, 8);
+    lone.sent();
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.sent();
+    up(&mut lone, 0);
+    lone.feed(Body::Connect(Connect { connection: 2, first_number: 77, ..PEER_PARAMETERS }), 0);
+    let events = events(&mut lone);
+    assert!(events.iter().any(|e| matches!(e, Event::PeerLost { .. })), "{events:?}");
+}
+
+/// F-4, K-3: a FENCE for the connection of a request ends it as the rail would.
+#[test]
+fn a_fence_of_the_requests_connection() {
+    let mut region = Region::of(&few());
+    let mut lone = Lone::connected(&mut region, &few(), &[TCP, TCP]);
+    lone.feed(ASK, 0);
+    assert_eq!(lone.sent_one().body, AGREE);
+    let fence = Fence { rail: PEER_RAIL, peer_rail: 0, answer: false, ..fence_of_rail_1() };
+    lone.feed_on(1, Body::Fence(fence), 0, |_| {});
+    let sent = lone.sent();
+    assert!(lone.endpoint.is_parked(PeerId(1)), "closed {:?}, sent {sent:?}", lone.closed);
+}
+
+/// K-5: a parking by agreement counts, also after one without the peer.
+#[test]
+fn alone_is_of_that_parking_only() {
+    let mut region = Region::of(&few());
+    let mut lone = full(&mut region, &few(), &[TCP]);
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    assert_eq!(send_to(&mut lone, 5), FULL);
+    // Reopened before the slot is free.
+    up(&mut lone, 0);
+    connect(&mut lone, 0, 2, 0);
+    lone.sent();
+    assert!(!lone.endpoint.is_parked(PeerId(1)));
+    lone.feed(ASK, 0);
+    assert_eq!(lone.sent_one().body, AGREE);
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    assert!(lone.endpoint.is_parked(PeerId(1)));
+    let sent = again(&mut lone, 3, 1);
+    assert!(matches!(sent[0].body, Body::Connect(Connect { parked: 1, .. })), "{sent:?}");
+}
