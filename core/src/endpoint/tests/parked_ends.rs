@@ -29,7 +29,7 @@ fn left_ring(is_short: bool) {
     assert!(sent.iter().any(|p| p.body == AGREE), "{sent:?}");
     up(&mut lone, 1);
     connect(&mut lone, 1, 2, 1);
-    assert_eq!(lone.sent().len() > 0, true);
+    assert!(!lone.sent().is_empty());
     assert_eq!(lone.closed, [RailId(0)]);
     // The ring can't be made again.
     down(&mut lone, 0, RailFault::Closed);
