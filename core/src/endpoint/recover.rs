@@ -324,12 +324,12 @@ impl Endpoint<'_> {
         if verdict.abort {
             self.channel_mut(channel).work.abort(rail);
             self.down(now, channel, rail, RailFault::Closed, verdict);
-            if self.channel(channel).is_over() {
+            if matches!(self.channel(channel).state(), ChannelState::Over(_) | ChannelState::Parked) {
                 return;
             }
         }
         self.note_beyond(channel, common, fence);
-        if verdict.safe && self.channel(channel).state() != ChannelState::Parked {
+        if verdict.safe {
             self.release_lost(channel);
         }
         if verdict.answer && !fence.answer {
