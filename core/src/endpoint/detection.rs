@@ -455,8 +455,7 @@ impl Endpoint<'_> {
     /// are left.
     fn call_sources(&mut self, now: Time) -> bool {
         let mut calls = DIALS_MAX;
-        let channels = self.t.channels.capacity();
-        let left_free = if channels as usize >= self.t.peers.len() { 0 } else { channels / 2 };
+        let left_free = if self.are_channels_short() { self.t.channels.capacity() / 2 } else { 0 };
         let mut walk = self.t.matcher.posted.walk();
         while let Some(source) = self.t.matcher.posted.next_source(&mut walk) {
             let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);

@@ -45,7 +45,8 @@ impl Transport {
     /// ```no_run
     /// # use rerail_linux::{Event, Transport};
     /// # use std::task::{Context, Poll};
-    /// # async fn f(transport: &mut Transport, executor: impl Fn(&mut Context<'_>) -> Poll<std::io::Result<()>>) {
+    /// # type Ready = Poll<std::io::Result<()>>;
+    /// # async fn f(transport: &mut Transport, executor: impl Fn(&mut Context<'_>) -> Ready) {
     /// match transport.next_event(|context| executor(context)).await {
     ///     Ok(Event::Completed(completion)) => println!("{:?}", completion.result),
     ///     other => println!("{other:?}"),
