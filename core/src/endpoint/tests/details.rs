@@ -194,6 +194,24 @@ fn memory_of_an_answer_is_in_use() {
     assert!(!lone.endpoint.is_used(|_| true));
 }
 
+/// F-2, F-9: the connections of a lost peer are aborted, so that nothing of it is written late; those of a
+/// peer that has closed its channel are disconnected.
+#[test]
+fn connections_of_a_lost_peer_are_aborted() {
+    for is_lost in [true, false] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+        lone.sent();
+        let wrong = Body::Eager(MessageHead::default());
+        lone.feed_on(0, if is_lost { wrong } else { Body::Bye }, 0, |common| common.source = 1 + u32::from(is_lost));
+        let mut actions = heapless::Vec::new();
+        lone.endpoint.poll_actions(Time(0), &mut actions);
+        let aborts = actions.iter().filter(|action| matches!(action, Action::Abort { .. })).count();
+        let disconnects = actions.iter().filter(|action| matches!(action, Action::Disconnect { .. })).count();
+        assert_eq!((aborts, disconnects), if is_lost { (1, 0) } else { (0, 1) });
+    }
+}
+
 /// F-9, G-4: a rail with the wrong peer identity is not redialled, and the others are.
 #[test]
 fn rail_without_a_listener_does_not_stop_other_redials() {
