@@ -78,10 +78,8 @@ impl Endpoint<'_> {
         if was_up {
             self.end_parked(now, channel, rail);
         }
-        if self.are_channels_short() {
-            // K-6: a peer without room accepts connections, and closes them.
-            self.dial_queued(now, peer);
-        }
+        // K-6: a peer without room accepts connections, and closes them.
+        self.dial_queued(now, peer);
         self.watch_rails(now, channel);
         self.activate(channel);
     }

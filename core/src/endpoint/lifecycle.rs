@@ -33,8 +33,8 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.channel(channel);
-        if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
-            // It was never reached, and no request needs it any more (G-7).
+        if slot.state() == ChannelState::Closing && slot.is_quiet() && slot.ops == 0 {
+            // No request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
         let time = match slot.silence.outage() {

@@ -218,15 +218,14 @@ impl Endpoint<'_> {
             Outcome::Parks if !self.t.subs_of(channel).iter().any(is_newer) => self.close_parked(channel),
             Outcome::Parks => {
                 // The peer that has agreed learns of it.
-                let outcome = self.channel_mut(channel).park.withdraw();
-                if outcome == Outcome::Waits {
-                    return;
+                let slot = self.channel_mut(channel);
+                slot.ack.make_due();
+                let outcome = slot.park.withdraw();
+                if outcome == Outcome::Opens && self.paths.ready(channel) == 0 {
+                    self.reopen(now, channel);
+                } else if outcome == Outcome::Opens {
+                    self.stop_parking(channel);
                 }
-                if self.paths.ready(channel) == 0 {
-                    return self.reopen(now, channel);
-                }
-                self.channel_mut(channel).ack.make_due();
-                self.stop_parking(channel);
             }
         }
     }
@@ -267,6 +266,7 @@ impl Endpoint<'_> {
                 let work = &mut self.channel_mut(channel).work;
                 work.abort(other);
                 work.dial_now(other);
+                self.request_fences(channel);
                 self.end_parked(now, channel, other);
             }
         }

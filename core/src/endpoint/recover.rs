@@ -56,7 +56,8 @@ impl Endpoint<'_> {
         if self.channel(channel).bye_early && self.paths.lossy >> rail.0 & 1 == 0 {
             return self.end_channel(channel, Ending::Closed); // G-7
         }
-        if self.channel(channel).state() == ChannelState::Parking {
+        // A peer that breaks the protocol does not park.
+        if self.channel(channel).state() == ChannelState::Parking && fault != RailFault::Corrupt {
             let outcome = self.parking_ended(channel, rail);
             if outcome == Outcome::Opens {
                 self.stop_parking(channel);
@@ -221,8 +222,8 @@ impl Endpoint<'_> {
     pub(super) fn dial_queued(&mut self, now: Time, peer: PeerId) {
         let Some(channel) = self.t.channel_of(peer) else { return };
         let slot = self.channel(channel);
-        if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
-            // No request needs it, and its process has not seen the dial: it may end without BYE (G-7).
+        if slot.state() == ChannelState::Closing && slot.is_quiet() && slot.ops == 0 {
+            // No request needs it: it may end without BYE (G-7).
             return;
         }
         if !slot.is_over() && self.t.has_timer(channel, Timer::Connect) {

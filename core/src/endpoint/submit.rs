@@ -33,7 +33,7 @@ impl Endpoint<'_> {
     /// Closes the channel to a peer in good order: when all submitted requests are acknowledged, the core
     /// sends BYE and reports [`Event::PeerClosed`](super::Event::PeerClosed) (rule G-7). No further request
     /// to it is accepted. The core waits for a connection that is being made, as the peer may have it
-    /// already. A peer without any traffic gets neither packet nor event.
+    /// already. A peer without any traffic, or with a parked channel, gets neither packet nor event.
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
         let peers_max = self.config.peers_max;
         let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;

@@ -22,7 +22,7 @@ pub(crate) struct Park {
     /// Number of this side's newest request.
     request: u32,
     asked: Asked,
-    /// The rail that has a request that is to be withdrawn.
+    /// The rail that has a request that is to be withdrawn; until then the channel is not open.
     withdraws: Option<RailId>,
     /// Number of the peer's newest request, and the rail that brought it.
     peer_request: u32,
@@ -119,10 +119,12 @@ impl Park {
 
     /// That step was posted; `None`: it can't be, as the connection that it belongs to has ended.
     pub(crate) fn posted(&mut self, on: Option<RailId>) -> Outcome {
-        if self.answer.take().is_some() || self.withdraws.take().is_some() {
+        if self.answer.take().is_some() {
             return Outcome::Waits;
         }
-        self.asked = on.map_or(Asked::No, Asked::On);
+        if self.withdraws.take().is_none() {
+            self.asked = on.map_or(Asked::No, Asked::On);
+        }
         self.without()
     }
 
@@ -157,7 +159,7 @@ impl Park {
         }
     }
 
-    /// This side has something to send: its request is withdrawn.
+    /// This side has something to send: its request is withdrawn. What it has to send must not overtake that.
     pub(crate) fn withdraw(&mut self) -> Outcome {
         if let Asked::On(rail) = self.asked {
             self.withdraws = Some(rail);
@@ -172,6 +174,9 @@ impl Park {
         // What was not requested yet is not requested of a channel that changes.
         if self.asked == Asked::On(rail) || self.asked == Asked::Due {
             self.asked = Asked::No;
+        }
+        if self.withdraws == Some(rail) {
+            self.withdraws = None;
         }
         self.is_agreed &= self.came_on != rail;
         match self.without() {
@@ -194,7 +199,8 @@ impl Park {
 
     /// One of the two requests is gone.
     fn without(&self) -> Outcome {
-        if self.asked == Asked::No && !self.is_agreed { Outcome::Opens } else { Outcome::Waits }
+        let has_request = self.asked != Asked::No || self.withdraws.is_some() || self.is_agreed;
+        if has_request { Outcome::Waits } else { Outcome::Opens }
     }
 
     /// Whether the peer's answer, or the end of the connection, is to come on a rail.

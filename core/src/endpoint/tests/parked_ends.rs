@@ -113,3 +113,62 @@ fn alone_is_of_that_parking_only() {
     let sent = again(&mut lone, 3, 1);
     assert!(matches!(sent[0].body, Body::Connect(Connect { parked: 1, .. })), "{sent:?}");
 }
+
+/// K-2: what is sent after a request does not overtake its withdrawal, whose rail has a frame under way.
+#[test]
+fn a_message_does_not_overtake_withdraw() {
+    for rails in [&[TCP][..], &[super::SHM][..]] {
+        let mut region = Region::of(&few());
+        let mut lone = full(&mut region, &few(), rails);
+        lone.stuck = 1;
+        assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
+        assert_eq!(lone.sent_one().body, ASK);
+        lone.send(1, 8);
+        let sent = lone.sent();
+        assert!(sent.is_empty(), "{sent:?}");
+        lone.stuck = 0;
+        for id in core::mem::take(&mut lone.held) {
+            lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
+        }
+        let sent = lone.sent();
+        assert_eq!(sent[0].body, WITHDRAW, "{sent:?}");
+        assert!(sent[1..].iter().any(|p| matches!(p.body, Body::Eager(_))), "{sent:?}");
+    }
+}
+
+/// K-6: also a side with channels enough does not lose a peer that has none left.
+#[test]
+fn a_full_peer_of_a_side_with_room_is_not_lost() {
+    let config = Config { channels_max: 8, ..few() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    down(&mut lone, 0, RailFault::Closed);
+    for _ in 0..4 {
+        refuse_after(&mut lone, config.recovery_timeout.0 / 3 * 2);
+    }
+    let events = events(&mut lone);
+    assert!(!events.iter().any(|e| matches!(e, Event::PeerLost { .. })), "{events:?}");
+}
+
+/// The peer accepts a connection after a while, and closes it for want of a channel.
+fn refuse_after(lone: &mut Lone<'_>, time: u64) {
+    lone.sent();
+    lone.now += time;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    up(lone, 0);
+    down(lone, 0, RailFault::Closed);
+}
+
+/// K-6, G-7: where nothing is left to send, a close does not wait for such a peer.
+#[test]
+fn a_full_peer_does_not_hold_up_a_close() {
+    let mut region = Region::of(&few());
+    let mut lone = full(&mut region, &few(), &[TCP]);
+    down(&mut lone, 0, RailFault::Closed);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    for _ in 0..3 {
+        refuse_after(&mut lone, few().recovery_timeout.0 / 3 * 2);
+    }
+    let events = events(&mut lone);
+    assert!(events.iter().any(|e| matches!(e, Event::PeerClosed { peer: PeerId(1) })), "{events:?}");
+}
