@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures rerail beside UCX, libfabric, Open MPI and MPICH over shared memory: 8 B to 4 MiB, latency, message rate with 1,
 # 8 and 64 messages under way, bandwidth. All are pinned to the same two processors and take turns; each round waits for
-# an idle machine and measures the round trip of a cache line. rerail and MPI run the same loops
+# an idle machine, and measures a cache line beside small messages. rerail and MPI run the same loops
 # (conformance/src/perf/batch.rs, conformance/peers/mpi_bench.c).
 #
 #   peers.sh [--rounds N] [--cases PARTS] [--pairs N] [--pin A,B] [--json] [--svg FILE] [--judge] [--idle-seconds S]

@@ -1,10 +1,12 @@
 //! rerail beside the transports that runtimes use today, over shared memory on this machine: UCX, libfabric,
 //! Open MPI and MPICH, in alternating rounds, pinned to the same two processors, with the round trip of a
-//! cache line in the same minute.
+//! cache line before and after each small message's time.
 //!
 //! `conformance/scripts/peers.sh` installs the peers, builds `mpi_bench`, and runs this. A peer that is
 //! absent is reported as absent. Rounds that begin while the machine does something else are waited for, and
 //! marked where that took too long.
+
+mod steady;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,14 +14,14 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plotters::prelude::*;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::{Map, Value, json};
+
+use steady::{Lines, Steady, all_of, cache_line_round_trip, is_same_place};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -77,6 +79,13 @@ struct Case {
     allocated: bool,
     /// The data is rewritten before each message.
     fresh: bool,
+}
+
+impl Case {
+    /// Whether the way of a cache line is a good part of the time.
+    fn is_small(&self) -> bool {
+        self.measure == Measure::Latency && self.bytes <= 8 << 10
+    }
 }
 
 /// Batches of a run, and those before.
@@ -364,46 +373,6 @@ fn idle(limit: Duration) -> Outcome<bool> {
     }
 }
 
-/// Nanoseconds for a cache line from one processor to the other and back.
-fn cache_line_round_trip(pins: [usize; 2]) -> Outcome<f64> {
-    const TRIPS: u32 = 200_000;
-    let word = AtomicU32::new(0);
-    let pin = |processor: usize| {
-        let mut alone = CpuSet::new();
-        alone.set(processor);
-        sched_setaffinity(None, &alone)
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            pin(pins[1])?;
-            for trip in 0..TRIPS {
-                while word.load(Ordering::Acquire) != 2 * trip + 1 {
-                    std::hint::spin_loop();
-                }
-                word.store(2 * trip + 2, Ordering::Release);
-            }
-            Ok::<(), rustix::io::Errno>(())
-        });
-        let first = scope.spawn(|| {
-            pin(pins[0])?;
-            let mut start = Instant::now();
-            for trip in 0..TRIPS {
-                if trip == TRIPS / 10 {
-                    start = Instant::now();
-                }
-                word.store(2 * trip + 1, Ordering::Release);
-                while word.load(Ordering::Acquire) != 2 * trip + 2 {
-                    std::hint::spin_loop();
-                }
-            }
-            Ok::<f64, rustix::io::Errno>(start.elapsed().as_nanos() as f64 / f64::from(TRIPS - TRIPS / 10))
-        });
-        let time = first.join().map_err(|_| "the measuring thread panicked")?;
-        other.join().map_err(|_| "the answering thread panicked")??;
-        Ok(time?)
-    })
-}
-
 /// Median, least and greatest of some times.
 fn spread(times: &[f64]) -> Option<(f64, f64, f64)> {
     let mut sorted = times.to_vec();
@@ -423,14 +392,18 @@ fn best(times: &Times, case: usize) -> Option<(f64, f64, Peer)> {
 }
 
 /// What must hold of a case, and whether it does.
-fn bar(case: &Case, ours: f64, best: f64, line_ns: f64) -> Option<(String, bool)> {
-    let (half, ratio) = (line_ns / 2.0, ours / best);
+fn bar(case: &Case, ours: f64, best: f64, steady: Option<&Steady>) -> Option<(String, bool)> {
+    let ratio = ours / best;
     match case.measure {
-        Measure::Latency if case.bytes == SMALL => {
-            let beyond = (ours - half) / (best - half).max(1.0);
-            Some((format!("beyond half a cache-line round trip: {beyond:.2} x, at most 0.60"), beyond <= 0.6))
+        Measure::Latency if case.is_small() => {
+            let Some(&Steady { rounds, ratio, beyond }) = steady else {
+                return Some(("no round on processors that stay".into(), false));
+            };
+            let holds = if case.bytes == SMALL { beyond <= 0.6 } else { ratio <= 1.0 / 0.97 };
+            let bar = if case.bytes == SMALL { "at most 0.60" } else { "never behind" };
+            let line = format!("{ratio:.2} x, beyond half a cache line's round trip {beyond:.2} x");
+            Some((format!("{line}, in {rounds} rounds on the same processors: {bar}"), holds))
         }
-        Measure::Latency if case.bytes <= 8 << 10 => Some(("never behind".into(), ratio <= 1.0 / 0.97)),
         // shiba-2005 and past it.
         Measure::Latency if case.bytes == LARGE => {
             let most = if case.allocated { 0.5 } else { 0.85 };
@@ -487,31 +460,35 @@ fn run(mut args: Args) -> Outcome<ExitCode> {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
-    let (mut times, mut lines, mut disturbed) = (Times::new(), Vec::new(), 0);
+    let (mut times, mut lines, mut disturbed) = (Times::new(), Lines::new(), 0);
+    let pair = [args.pin[0], args.pin[args.pairs as usize]];
     for round in 0..args.rounds as usize {
         disturbed += u32::from(!idle(Duration::from_secs(args.idle_seconds))?);
-        lines.push(cache_line_round_trip([args.pin[0], args.pin[args.pairs as usize]])?);
         for (index, case) in cases.iter().enumerate() {
             for turn in 0..here.len() {
                 // Another one begins in each round.
                 let peer = here[(turn + round) % here.len()];
                 bar.set_message(format!("{} {}", peer.name(), case.name));
+                let before = if case.is_small() { Some(cache_line_round_trip(pair)?) } else { None };
                 if let Some(ns) = peer.measure(args, case)? {
                     times.entry((index, peer)).or_default().push(ns);
+                    if let Some(before) = before {
+                        let after = cache_line_round_trip(pair)?;
+                        let line = is_same_place(before, after).then_some((before + after) / 2.0);
+                        lines.entry((index, peer)).or_default().push(line);
+                    }
                 }
                 bar.inc(1);
             }
         }
     }
     bar.finish_and_clear();
-    let line_ns = spread(&lines).map_or(0.0, |(median, ..)| median);
-    let missed = if args.json {
+    if args.json {
         print_json(args, &cases, &times, &lines, disturbed, &absent)?;
-        missed(&cases, &times, line_ns)
     } else {
         print_table(&cases, &times, &here, &lines, disturbed)?;
-        missed(&cases, &times, line_ns)
-    };
+    }
+    let missed = missed(&cases, &times, &lines);
     if let Some(file) = &args.svg {
         draw(file, &cases, &times, &here)?;
     }
@@ -528,10 +505,10 @@ fn run(mut args: Args) -> Outcome<ExitCode> {
     })
 }
 
-fn missed(cases: &[Case], times: &Times, line_ns: f64) -> Vec<String> {
+fn missed(cases: &[Case], times: &Times, lines: &Lines) -> Vec<String> {
     let judged = cases.iter().enumerate().filter_map(|(index, case)| {
         let (ours, best, peer) = best(times, index)?;
-        let (what, holds) = bar(case, ours, best, line_ns)?;
+        let (what, holds) = bar(case, ours, best, Steady::of(times, lines, index).as_ref())?;
         (!holds).then(|| format!("{}: {ours:.0} ns, {} {best:.0} ns: {what}", case.name, peer.name()))
     });
     judged.collect()
@@ -541,12 +518,11 @@ fn print_json(
     args: &Args,
     cases: &[Case],
     times: &Times,
-    lines: &[f64],
+    lines: &Lines,
     disturbed: u32,
     absent: &[Peer],
 ) -> Outcome<()> {
     let mut rows = Map::new();
-    let line_ns = spread(lines).map_or(0.0, |(median, ..)| median);
     for (index, case) in cases.iter().enumerate() {
         let mut row = Map::new();
         row.insert("bytes".into(), case.bytes.into());
@@ -560,28 +536,29 @@ fn print_json(
             row.insert("best_peer".into(), peer.name().into());
             row.insert("ratio_to_best".into(), (ours / best).into());
             row.insert("rate_ratio_to_best".into(), (best / ours).into());
-            if case.measure == Measure::Latency {
-                let beyond = (ours - line_ns / 2.0) / (best - line_ns / 2.0).max(1.0);
+            if let Some(Steady { rounds, ratio, beyond }) = Steady::of(times, lines, index) {
+                row.insert("steady_rounds".into(), rounds.into());
+                row.insert("steady_ratio_to_best".into(), ratio.into());
                 row.insert("ratio_beyond_cache_line".into(), beyond.into());
             }
         }
         rows.insert(case.name.clone(), row.into());
     }
     let absent: Vec<&str> = absent.iter().map(|peer| peer.name()).collect();
+    let line = spread(&all_of(lines)).map(|(median, min, max)| json!({ "median": median, "min": min, "max": max }));
     let all = json!({
         "rounds": args.rounds, "pairs": args.pairs, "disturbed_rounds": disturbed, "absent": absent,
-        "cache_line_round_trip_ns": { "median": line_ns, "rounds": lines }, "cases": rows,
+        "cache_line_round_trip_ns": line, "cases": rows,
     });
     writeln!(std::io::stdout(), "{all:#}")?;
     Ok(())
 }
 
-fn print_table(cases: &[Case], times: &Times, here: &[Peer], lines: &[f64], disturbed: u32) -> Outcome<()> {
+fn print_table(cases: &[Case], times: &Times, here: &[Peer], lines: &Lines, disturbed: u32) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     write!(out, "{:<34}", "ns a message, medians")?;
     here.iter().try_for_each(|peer| write!(out, " {:>12}", peer.name()))?;
     writeln!(out, " {:>8} {:>22}", "ratio", "spread of rerail")?;
-    let line_ns = spread(lines).map_or(0.0, |(median, ..)| median);
     for (index, case) in cases.iter().enumerate() {
         write!(out, "{:<34}", case.name)?;
         for &peer in here {
@@ -594,14 +571,15 @@ fn print_table(cases: &[Case], times: &Times, here: &[Peer], lines: &[f64], dist
         let own = times.get(&(index, Peer::Rerail)).and_then(|times| spread(times));
         if let (Some((ours, best, _)), Some((_, min, max))) = (best(times, index), own) {
             write!(out, " {:>8.2} {min:>10.1} to {max:.1}", ours / best)?;
-            if let Some((what, holds)) = bar(case, ours, best, line_ns) {
+            if let Some((what, holds)) = bar(case, ours, best, Steady::of(times, lines, index).as_ref()) {
                 write!(out, "  {} ({what})", if holds { "holds" } else { "MISSED" })?;
             }
         }
         writeln!(out)?;
     }
-    let (median, min, max) = spread(lines).unwrap_or_default();
-    writeln!(out, "a cache line, there and back: {median:.0} ns ({min:.0} to {max:.0})")?;
+    if let Some((median, min, max)) = spread(&all_of(lines)) {
+        writeln!(out, "a cache line, there and back: {median:.0} ns ({min:.0} to {max:.0})")?;
+    }
     if disturbed > 0 {
         writeln!(out, "{disturbed} rounds began on a busy machine")?;
     }
