@@ -43,8 +43,12 @@ impl Endpoint<'_> {
     pub fn park(&mut self, now: Time, peer: PeerId) -> bool {
         let Some(channel) = self.t.channel_of(peer) else { return false };
         self.fold_line(channel);
-        let is_idle = self.channel(channel).state() == ChannelState::Open && self.may_park(channel);
+        let is_open = self.channel(channel).state() == ChannelState::Open;
+        let is_idle = is_open && !self.has_declined(now, channel) && self.may_park(channel);
         if is_idle {
+            let slot = self.channel_mut(channel);
+            let mark = slot.mark();
+            slot.park.look(mark);
             self.begin_parking(now, channel);
         }
         is_idle
@@ -85,10 +89,13 @@ impl Endpoint<'_> {
                     if self.park_alone(channel) {
                         return;
                     }
+                    if self.has_declined(now, channel) {
+                        continue;
+                    }
                     let slot = self.channel_mut(channel);
                     // The express path records no time, but numbers.
-                    let mark = slot.sent[ORDERED].next().0.wrapping_add(slot.received[ORDERED].expected().0);
-                    let is_used = core::mem::replace(&mut slot.park.mark, mark) != mark;
+                    let mark = slot.mark();
+                    let is_used = slot.park.look(mark);
                     let rank = (is_used, slot.silence.last_received);
                     if found.is_none_or(|(least, _)| rank < least) && self.may_park(channel) {
                         found = Some((rank, channel));
@@ -116,6 +123,14 @@ impl Endpoint<'_> {
         slot.enter(ChannelState::Parking);
         slot.park.clear();
         self.t.subs_of(channel).iter_mut().for_each(|sub| sub.is_after_park = false);
+    }
+
+    /// Whether a peer has declined lately, and nothing has moved since (K-1). It may wait for a rail that is
+    /// stuck, which shows only while nothing moves on it: requests without end would hide that (F-13).
+    fn has_declined(&self, now: Time, channel: u32) -> bool {
+        let slot = self.channel(channel);
+        let most = Nanos(self.config.stall_max.0.saturating_mul(2)).max(PATIENCE);
+        slot.park.is_declined(slot.mark(), now, [PATIENCE, most])
     }
 
     /// Whether a channel is idle, so that its slot and connections may be given back (K-1).

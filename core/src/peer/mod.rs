@@ -245,6 +245,13 @@ impl Channel {
         self.sent.iter().all(|lane| lane.is_empty()) && self.queues.are_empty() && self.one_sided.is_empty()
     }
 
+    /// Sum of the numbers sent, received and granted: whether something has moved since a look before.
+    pub(crate) fn mark(&self) -> u32 {
+        let sent = self.sent.iter().map(|lane| lane.next());
+        let numbers = sent.chain(self.received.iter().map(|lane| lane.expected()));
+        numbers.chain(self.allowance.counts().1).fold(0, |sum, number| sum.wrapping_add(number.0))
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, ChannelState::Over(_))
     }

@@ -5,7 +5,7 @@ use super::{Channel, ORDERED, UNORDERED};
 use crate::ids::RailId;
 use crate::rel::credit::Allowance;
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 use crate::wire::{self, Connect, ParkStep};
 
 /// How far the agreement to park a channel has come (K-2): this side's request and the peer's, each for
@@ -18,7 +18,9 @@ pub(crate) struct Park {
     /// The connections of this channel slot are numbered from here on (F-1).
     pub first_connection: u32,
     /// Sum of the numbers sent and received at the last look: whether the channel was used since.
-    pub mark: u32,
+    mark: u32,
+    /// How often the peer has declined since that has changed.
+    declined: u8,
     /// Number of this side's newest request.
     request: u32,
     asked: Asked,
@@ -71,6 +73,7 @@ impl Park {
             since: Time(0),
             first_connection,
             mark: 0,
+            declined: 0,
             request: 0,
             asked: Asked::No,
             withdraws: None,
@@ -86,11 +89,28 @@ impl Park {
         }
     }
 
+    /// A look at the channel, whose numbers come to the sum `mark`. Returns whether it was used since the last.
+    pub(crate) const fn look(&mut self, mark: u32) -> bool {
+        let is_used = self.mark != mark;
+        if is_used {
+            (self.mark, self.declined) = (mark, 0);
+        }
+        is_used
+    }
+
     /// This side is to request.
     pub(crate) const fn ask(&mut self, now: Time) {
         self.since = now;
         self.request = self.request.wrapping_add(1);
         self.asked = Asked::Due;
+    }
+
+    /// Whether the peer has declined lately, and nothing has moved since: it would most likely do so again.
+    /// `patience`: the least time and the most, which doubles with each time that it declines.
+    pub(crate) fn is_declined(&self, mark: u32, now: Time, patience: [Nanos; 2]) -> bool {
+        let [least, most] = patience.map(|time| time.0);
+        let wait = least.saturating_mul(1 << u32::from(self.declined).min(32)).min(most);
+        self.declined > 0 && self.mark == mark && (now - self.since).0 < wait
     }
 
     /// The channel begins to be parked, or goes on.
@@ -148,7 +168,7 @@ impl Park {
         match park.step {
             ParkStep::Agree if is_ours => Outcome::Parks,
             ParkStep::Decline if is_ours => {
-                self.asked = Asked::No;
+                (self.asked, self.declined) = (Asked::No, self.declined.saturating_add(1));
                 self.without()
             }
             ParkStep::Withdraw if is_theirs => {

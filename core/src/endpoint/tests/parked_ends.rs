@@ -3,7 +3,7 @@
 use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::parked::*;
 use super::*;
-use crate::wire::{Body, Connect, Fence, MessageHead};
+use crate::wire::{Body, Connect, Fence, MessageHead, Park, ParkStep};
 
 fn events(lone: &mut Lone<'_>) -> Vec<Event> {
     core::iter::from_fn(|| lone.endpoint.poll_event()).collect()
@@ -171,4 +171,27 @@ fn a_full_peer_does_not_hold_up_a_close() {
     }
     let events = events(&mut lone);
     assert!(events.iter().any(|e| matches!(e, Event::PeerClosed { peer: PeerId(1) })), "{events:?}");
+}
+
+/// K-1, F-13: a peer that declines gets no request again at once, but when something has moved or time is over.
+#[test]
+fn a_declined_request_is_not_repeated_at_once() {
+    let mut region = Region::of(&few());
+    let mut lone = full(&mut region, &few(), &[TCP]);
+    let park_at = |lone: &mut Lone<'_>, request| {
+        assert!(lone.endpoint.park(Time(lone.now), PeerId(1)), "request {request}");
+        assert_eq!(lone.sent_one().body, Body::Park(Park { request, step: ParkStep::Request }));
+        lone.feed(Body::Park(Park { request, step: ParkStep::Decline }), 0);
+        assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)), "at once after request {request}");
+    };
+    park_at(&mut lone, 1);
+    lone.now += 2_000_000;
+    park_at(&mut lone, 2);
+    lone.now += 2_000_000;
+    assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)), "the time has doubled");
+    lone.recv(7, 8);
+    lone.feed(Body::Eager(MessageHead::default()), 0);
+    lone.completed();
+    lone.sent();
+    park_at(&mut lone, 3);
 }
