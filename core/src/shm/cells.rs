@@ -47,9 +47,9 @@ pub trait Cells {
     fn cell(&self, index: u32) -> Self::Cell;
     /// The cell behind `cell`; behind the last, a handle that is not used.
     fn next(&self, cell: Self::Cell) -> Self::Cell;
-    /// A hint: a cell somewhat behind `cell`, if there is one, is written soon.
+    /// A hint: the cell that lies `AHEAD` behind `cell`, if there is one, is written soon.
     #[inline(always)]
-    fn will_write(&self, _cell: Self::Cell) {}
+    fn will_write<const AHEAD: usize>(&self, _cell: Self::Cell) {}
     /// Word `index` of a cell, 0 to 3.
     fn word(&self, cell: Self::Cell, index: u32) -> &Self::Wide;
     /// The bytes of a cell from byte `at` on, a multiple of 8 from 16 on and below `CELL_BYTES`.

@@ -17,7 +17,7 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    AHEAD, CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, PRODUCER_WAITS_AT,
+    CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, PRODUCER_WAITS_AT,
     RingConfig, RingConfigError, SLEEPING_AT, ring_bytes,
 };
 use super::producer::Producer;
@@ -225,7 +225,7 @@ impl Cells for Mapped {
     }
 
     #[inline(always)]
-    fn will_write(&self, cell: At) {
+    fn will_write<const AHEAD: usize>(&self, cell: At) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: a hint: it changes neither memory nor registers, and no address makes it fault. Processors
         // that lack the instruction ignore it.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, PushError, RingError, Word, wake};
 use super::layout::{
-    CELL_BYTES, First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
+    AHEAD, CELL_BYTES, First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
 };
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
@@ -364,7 +364,13 @@ impl<C: Cells> Producer<C> {
     /// More short messages follow soon: has the line of one fetched.
     #[inline(always)]
     pub fn expect_more(&self) {
-        self.cells.will_write(self.cell);
+        self.cells.will_write::<AHEAD>(self.cell);
+    }
+
+    /// One short message follows, but not at once: has its line fetched while an answer is on its way.
+    #[inline(always)]
+    pub fn expect_one(&self) {
+        self.cells.will_write::<0>(self.cell);
     }
 
     /// Writes what is beside the first word and the payload to the due cell.

@@ -42,9 +42,10 @@ impl Engine {
         // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just reported
         // one free.
         unsafe { link.post_inline(&short, from) };
-        // A message alone is slower for it: its answer comes first.
         if self.core.has_several_done() {
             link.expect_more();
+        } else {
+            link.expect_one();
         }
         Some(operation)
     }

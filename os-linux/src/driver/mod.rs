@@ -268,6 +268,8 @@ impl Transport {
             spin.idle_rounds = 0;
         } else if spin.idle_rounds < spin.idle_rounds_max {
             spin.idle_rounds += 1;
+            // Looks in quick succession take the line of the next message away from its sender.
+            std::hint::spin_loop();
         } else {
             let is_shared = self.round_timer.is_long(rustix::thread::sched_yield);
             spin.yielded(is_shared);

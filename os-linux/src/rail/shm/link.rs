@@ -221,6 +221,12 @@ impl Link {
         self.outbound.expect_more();
     }
 
+    /// See [`Producer::expect_one`](rerail_core::shm::Producer::expect_one).
+    #[inline(always)]
+    pub fn expect_one(&self) {
+        self.outbound.expect_one();
+    }
+
     #[inline(always)]
     fn count_short(&mut self, bytes: u16) {
         self.counted.sent += 1;

@@ -371,6 +371,12 @@ impl Outbound {
         self.ring.expect_more();
     }
 
+    /// See [`Producer::expect_one`].
+    #[inline(always)]
+    pub fn expect_one(&self) {
+        self.ring.expect_one();
+    }
+
     /// See [`Producer::has_short_room`].
     #[inline(always)]
     pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
