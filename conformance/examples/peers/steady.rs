@@ -9,8 +9,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::{Outcome, Peer, Times, best, spread};
 
-/// The two processors are where they were, for a virtual machine, if the round trip of a cache line before and
-/// after differ by no more than this factor.
+/// The two processors are where they were, for a virtual machine, if the round trip of a cache line before
+/// and after differ by no more than this factor.
 const SAME_PLACE: f64 = 1.25;
 
 /// The round trip of a cache line beside each of the times of a small message; `None`: it was another one

@@ -231,7 +231,9 @@ impl Endpoint<'_> {
         sub.peer_rail = connect.rail;
         self.refresh(channel, rail);
         if is_first {
-            self.connect_parked(now, channel, rail, connect.parked);
+            if self.connect_parked(now, channel, rail, connect.parked) {
+                self.request_fences(channel);
+            }
             self.subchannel_ready(now, channel, rail, verdict);
         }
         let slot = self.channel_mut(channel);

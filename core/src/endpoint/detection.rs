@@ -462,8 +462,13 @@ impl Endpoint<'_> {
             if is_known {
                 continue;
             }
-            let is_room = self.t.channels.room() > left_free;
-            if calls == 0 || !is_room || self.open_channel(now, source).is_none() {
+            let is_room = self.room_for_channels(source) > left_free;
+            if calls == 0 {
+                return true;
+            }
+            if !is_room || self.open_channel(now, source).is_none() {
+                // The source may not find this process any more.
+                self.make_room(now);
                 return true;
             }
             calls -= 1;

@@ -130,6 +130,8 @@ impl Endpoint<'_> {
     fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
         if self.channel(channel).is_over() {
             self.end_late_calls(channel);
+        } else if self.channel(channel).state() == ChannelState::Parked {
+            self.reopen(now, channel); // K-3
         } else {
             self.path_timeout(now, channel, due);
         }

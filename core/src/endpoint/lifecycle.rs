@@ -202,6 +202,24 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Frees the messages of a peer whose channel is parked: they can't be received any more.
+    pub(super) fn drop_parked(&mut self, peer: PeerId) {
+        let mut walk = self.t.messages.walk();
+        while self.t.parked_messages > 0
+            && let Some(index) = self.t.messages.step(&mut walk)
+        {
+            let message = self.message(index);
+            if message.parked_peer() != Some(peer) {
+                continue;
+            }
+            if message.used == MessageUse::Unexpected {
+                let key = message.unexpected;
+                self.t.matcher.unexpected.take(key);
+            }
+            self.free_message(index);
+        }
+    }
+
     /// Frees the messages of a channel that is over and that have no receive.
     pub(super) fn drop_messages(&mut self, channel: u32) {
         let mut walk = self.t.messages.walk();

@@ -92,6 +92,9 @@ impl Endpoint<'_> {
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
         while self.op(op).phase() == Phase::Posted {
             let Some((key, message)) = self.t.matcher.unexpected.find(from) else { return };
+            if !self.has_channel(now, message) {
+                return self.set_parts_waiting(true);
+            }
             match self.part_of(op, self.message(message).len) {
                 Part::Taken(part) => {
                     self.t.matcher.unexpected.take(key);
@@ -121,6 +124,9 @@ impl Endpoint<'_> {
         loop {
             let has_receive_for = |&(_, message): &(Key, u32)| self.has_receive(message);
             let Some((key, message)) = self.t.matcher.unexpected.waiting().find(has_receive_for) else { return };
+            if !self.has_channel(now, message) {
+                return self.set_parts_waiting(true);
+            }
             let Message { channel, tag, len, .. } = *self.message(message);
             match self.match_posted(self.channel(channel).peer, tag, len) {
                 Some(op) => {
@@ -145,8 +151,7 @@ impl Endpoint<'_> {
 
     /// Whether a posted receive takes a message.
     fn has_receive(&self, message: u32) -> bool {
-        let Message { channel, tag, .. } = *self.message(message);
-        self.t.matcher.posted.find(self.channel(channel).peer, tag).is_some()
+        self.t.matcher.posted.find(self.t.sender_of(message), self.message(message).tag).is_some()
     }
 
     /// A message that has its turn and is not matched yet: matches it with a posted receive, or stores it as
@@ -219,8 +224,13 @@ impl Endpoint<'_> {
         let &Message { channel, blocks, block_count, keys, .. } = self.message(message);
         let blocks = if self.t.blocks.give(blocks) { block_count.into() } else { 0 };
         self.drop_key_set(keys, false);
+        let is_parked = self.message(message).parked_peer().is_some();
         if let Some(key) = self.t.messages.key_at(message) {
             self.t.messages.remove(key);
+        }
+        if is_parked {
+            self.t.parked_messages -= 1;
+            return;
         }
         self.t.channels.at_mut(channel).messages -= 1;
         self.grant(channel, 1, blocks);

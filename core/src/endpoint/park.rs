@@ -18,6 +18,7 @@ use super::{Endpoint, RailFault};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
+use crate::op::{Control, MessageUse, OpKind, Phase, Queue};
 use crate::peer::{ChannelState, Ending, ORDERED, Outcome, Parked, Shortage, Sub, UNORDERED};
 use crate::rail::rails_of;
 use crate::rel::link::State;
@@ -82,7 +83,7 @@ impl Endpoint<'_> {
         while let Some(channel) = self.t.channels.step(&mut walk) {
             let slot = self.channel(channel);
             match slot.state() {
-                ChannelState::Parked => waiting += 1,
+                ChannelState::Parked => waiting += u32::from(slot.work.is_closing()),
                 ChannelState::Parking => waiting += u32::from(now - slot.park.since < PATIENCE),
                 ChannelState::Open => {
                     self.fold_line(channel);
@@ -174,12 +175,14 @@ impl Endpoint<'_> {
         is_bare && self.has_nothing(channel)
     }
 
-    /// Whether nothing of a channel is outstanding: all that remains of it is numbers.
+    /// Whether nothing of a channel is outstanding but rendezvous that wait for a receive.
     fn has_nothing(&mut self, channel: u32) -> bool {
         let slot = self.channel(channel);
         let requests = &slot.requests;
-        let is_idle = slot.ops | slot.shorts | slot.messages == 0
+        let is_idle = slot.shorts == 0
             && slot.is_quiet()
+            && self.have_no_receive(channel)
+            && self.wait_for_receives(channel)
             && !(requests.is_waiting() || requests.is_refusing() || requests.is_unconfirmed)
             && requests.admitted() | requests.serving == 0
             && requests.refusals.is_empty()
@@ -190,6 +193,41 @@ impl Endpoint<'_> {
         is_idle
             && self.t.subs_of(channel).iter().all(|sub| sub.place.is_none())
             && [ORDERED, UNORDERED].iter().all(|&lane| self.t.received(channel, lane).1.iter().all(|&word| word == 0))
+    }
+
+    /// Whether all messages of a channel are rendezvous without a receive, and few enough to be kept for it.
+    fn have_no_receive(&self, channel: u32) -> bool {
+        let mut left = self.channel(channel).messages;
+        let parked_max = self.config.channels_max / 2 * u32::from(self.config.unexpected_per_peer);
+        if left > parked_max.saturating_sub(self.t.parked_messages) {
+            return false;
+        }
+        let mut walk = self.t.messages.walk();
+        while left > 0
+            && let Some(index) = self.t.messages.step(&mut walk)
+        {
+            let message = self.message(index);
+            if message.channel == channel {
+                if !message.rendezvous || message.used != MessageUse::Unexpected {
+                    return false;
+                }
+                left -= 1;
+            }
+        }
+        true
+    }
+
+    /// Whether all operations of a channel are sends whose peer has the announcement, and no receive for it.
+    fn wait_for_receives(&self, channel: u32) -> bool {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
+            let slot = self.op(op);
+            let waits = slot.kind() == OpKind::Send && slot.phase() == Phase::Waiting;
+            if !waits || slot.queued != Queue::None || slot.unacked | slot.posts != 0 || slot.control != Control::None {
+                return false;
+            }
+        }
+        true
     }
 
     /// A step of the peer (K-2).
@@ -268,8 +306,8 @@ impl Endpoint<'_> {
 
     /// A CONNECT of the peer. If it has parked since the last one, it has ended all connections that it had,
     /// and sends nothing on them any more: here they are ended too. A request to park that is not answered is
-    /// withdrawn, as the channel changes (K-5).
-    pub(super) fn connect_parked(&mut self, now: Time, channel: u32, rail: RailId, times: u8) {
+    /// withdrawn, as the channel changes (K-5). Returns whether it has parked.
+    pub(super) fn connect_parked(&mut self, now: Time, channel: u32, rail: RailId, times: u8) -> bool {
         let park = &mut self.channel_mut(channel).park;
         park.is_resumed = false;
         let has_parked = park.has_parked(times);
@@ -281,7 +319,6 @@ impl Endpoint<'_> {
                 let work = &mut self.channel_mut(channel).work;
                 work.abort(other);
                 work.dial_now(other);
-                self.request_fences(channel);
                 self.end_parked(now, channel, other);
             }
         }
@@ -289,6 +326,7 @@ impl Endpoint<'_> {
             let outcome = self.channel_mut(channel).park.withdraw();
             self.conclude(now, channel, outcome);
         }
+        has_parked
     }
 
     /// A connection of a channel that is being parked has ended, or was replaced.
@@ -388,9 +426,19 @@ impl Endpoint<'_> {
         }
         let peer = self.channel(channel).peer;
         let has_nothing = self.has_nothing(channel);
-        if has_nothing && self.t.peers[peer.0 as usize].gone {
+        let (is_gone, is_needed) = (self.t.peers[peer.0 as usize].gone, self.channel(channel).ops > 0);
+        if has_nothing && is_needed && !is_gone {
+            // The peer connects when it has a receive. If it does not, this side looks whether it lives.
+            if !self.t.has_timer(channel, Timer::Connect) {
+                let timeout = self.config.recovery_timeout.max(PATIENCE);
+                self.t.set_timer(channel, Timer::Connect, now + timeout);
+            }
+            return;
+        }
+        if has_nothing && is_gone && !is_needed {
             return self.end_channel(channel, Ending::Closed);
         }
+        let has_nothing = has_nothing && !is_needed;
         let mines = self.t.subs_of(channel).iter().map(|sub| sub.link.pair().mine);
         // Serial numbers (F-1).
         let newest = mines.reduce(|a, b| if b.wrapping_sub(a) <= u32::MAX / 2 { b } else { a }).unwrap_or_default();
@@ -398,6 +446,7 @@ impl Endpoint<'_> {
         let parked = Parked::of(self.channel(channel), first, newest).filter(|_| has_nothing);
         let Some(parked) = parked else { return self.reopen(now, channel) };
         log::debug!("peer {}: channel parked", peer.0);
+        self.park_messages(channel);
         self.t.parked[peer.0 as usize] = parked;
         self.stats.parked += 1;
         for shortage in [Shortage::Packets, Shortage::Stripes] {
@@ -425,6 +474,8 @@ impl Endpoint<'_> {
         slot.ack.make_due();
         if self.config.recovery_timeout.0 > 0 {
             self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
+        } else {
+            self.t.cancel_timer(channel, Timer::Connect);
         }
     }
 }

@@ -27,6 +27,10 @@ impl Endpoint<'_> {
         self.latest = now;
         // The last batch has been carried out: its slots may be reused.
         self.feed_waiting(now);
+        if self.parts_waiting && self.t.parked_messages > 0 {
+            // One of them may wait for a channel.
+            self.make_room(now);
+        }
         if !self.has_actions() {
             return 0;
         }

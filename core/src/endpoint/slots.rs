@@ -8,7 +8,7 @@ use super::{Endpoint, RailFault};
 use crate::fast::Line;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
-use crate::op::{Op, OpKind, Phase};
+use crate::op::{Message, Op, OpKind, Phase};
 use crate::peer::{Channel, ORDERED, Shortage, UNNUMBERED, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
@@ -76,6 +76,9 @@ impl Endpoint<'_> {
     /// Opens a channel to an idle peer, whichever side dials first: a peer that connects on one rail is
     /// dialled on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
+        if self.room_for_channels(peer) == 0 {
+            return None;
+        }
         let first = self.first_number(peer);
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
@@ -112,6 +115,7 @@ impl Endpoint<'_> {
         if parked.is_some() {
             // As after a failure of all connections (K-5).
             self.stats.resumed += 1;
+            self.resume_messages(index);
             let slot = self.t.channels.at_mut(index);
             slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
             timeout = self.config.recovery_timeout;
@@ -121,6 +125,61 @@ impl Endpoint<'_> {
         }
         self.activate(index);
         Some(index)
+    }
+
+    /// Channels that may be opened, one of them to `peer`. Each has its share of the messages; those of other
+    /// peers' parked channels take shares away.
+    pub(super) fn room_for_channels(&self, peer: PeerId) -> u32 {
+        let room = self.t.channels.room();
+        if self.t.parked_messages == 0 {
+            return room;
+        }
+        let of = Message::parked_of(peer);
+        let own = self.t.messages.indices().filter(|&index| self.message(index).channel == of).count() as u32;
+        let taken = (self.t.parked_messages - own).div_ceil(self.config.unexpected_per_peer.into());
+        room.saturating_sub(taken)
+    }
+
+    /// Whether a message's channel is open. One that is parked opens, if there is room.
+    pub(super) fn has_channel(&mut self, now: Time, message: u32) -> bool {
+        self.message(message).parked_peer().is_none_or(|peer| self.open_channel(now, peer).is_some())
+    }
+
+    /// The messages of a channel that is parked belong to its peer until it goes on.
+    pub(super) fn park_messages(&mut self, channel: u32) {
+        let slot = self.channel(channel);
+        let (peer, mut left) = (slot.peer, slot.messages);
+        let mut walk = self.t.messages.walk();
+        while left > 0
+            && let Some(index) = self.t.messages.step(&mut walk)
+        {
+            let message = self.message_mut(index);
+            if message.channel == channel {
+                message.channel = Message::parked_of(peer);
+                // They end with its connections.
+                let keys = core::mem::replace(&mut message.keys, NONE);
+                self.drop_key_set(keys, false);
+                (self.t.parked_messages, left) = (self.t.parked_messages + 1, left - 1);
+            }
+        }
+    }
+
+    /// The channel goes on, and holds them.
+    fn resume_messages(&mut self, channel: u32) {
+        let of = Message::parked_of(self.channel(channel).peer);
+        let mut walk = self.t.messages.walk();
+        while self.t.parked_messages > 0
+            && let Some(index) = self.t.messages.step(&mut walk)
+        {
+            if self.message(index).channel == of {
+                self.message_mut(index).channel = channel;
+                self.t.parked_messages -= 1;
+                let slot = self.channel_mut(channel);
+                slot.messages += 1;
+                let is_granted = slot.grants.received(1, 0);
+                debug_assert!(is_granted.is_ok(), "it was held before");
+            }
+        }
     }
 
     pub(super) fn queue_channel_event(&mut self, channel: u32) {

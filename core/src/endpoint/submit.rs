@@ -50,6 +50,7 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             self.end_receives_of(peer, OpError::PeerClosed { peer });
+            self.drop_parked(peer);
         }
         Ok(())
     }
@@ -157,9 +158,13 @@ impl Endpoint<'_> {
             self.feed_multi(now, op, &recv.from);
             return Ok(self.t.op_id(op));
         }
+        let waiting = self.t.matcher.unexpected.find(&recv.from);
+        if let Some((_, message)) = waiting {
+            self.ensure_open(now, message)?;
+        }
         let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
         self.t.set_segments(op, recv.segments);
-        match self.t.matcher.unexpected.find(&recv.from) {
+        match waiting {
             Some((key, message)) => {
                 self.t.matcher.unexpected.take(key);
                 self.bind(now, op, message);
@@ -167,6 +172,15 @@ impl Endpoint<'_> {
             None => self.post(now, op, &recv.from),
         }
         Ok(self.t.op_id(op))
+    }
+
+    /// A message that waits is to be received: its channel is open, or opens (K-5).
+    fn ensure_open(&mut self, now: Time, message: u32) -> Result<(), SubmitError> {
+        if self.has_channel(now, message) {
+            return Ok(());
+        }
+        self.make_room(now);
+        Err(SubmitError::Full(Full::Channels))
     }
 
     fn recv_op(recv: &RecvRequest<'_>, len: u64, kind: OpKind) -> Op {
@@ -216,20 +230,16 @@ impl Endpoint<'_> {
         if self.t.messages.get(message.0).is_none_or(|slot| slot.used != MessageUse::Claimed) {
             return Err(SubmitError::UnknownMessage);
         }
+        self.ensure_open(now, message.0.index)?;
         let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
         self.t.set_segments(op, recv.segments);
         self.bind(now, op, message.0.index);
         Ok(self.t.op_id(op))
     }
 
-    fn found(&self, message: u32) -> Found {
-        let message = self.message(message);
-        Found {
-            peer: self.t.channels.at(message.channel).peer,
-            tag: message.tag,
-            immediate: message.immediate,
-            bytes: message.len,
-        }
+    fn found(&self, index: u32) -> Found {
+        let message = self.message(index);
+        Found { peer: self.t.sender_of(index), tag: message.tag, immediate: message.immediate, bytes: message.len }
     }
 
     /// Writes into a peer's window. Puts are not ordered among each other or against messages: use

@@ -97,6 +97,8 @@ pub(crate) struct Tables<'m> {
     pub segments: &'m mut [Seg],
     pub packets: Slab<'m, Packet>,
     pub messages: Slab<'m, Message>,
+    /// Of these, the messages of parked channels.
+    pub parked_messages: u32,
     pub blocks: Blocks<'m>,
     /// Retained copies; with records where they are of short messages.
     pub retention: Retention<'m, ShortRecord>,
@@ -218,6 +220,7 @@ impl<'m> Tables<'m> {
             segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
             packets: Slab::carve(a, c.packets_max, Packet::default)?,
             messages: Slab::carve(a, c.messages_max(), Message::default)?,
+            parked_messages: 0,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
@@ -302,6 +305,12 @@ impl<'m> Tables<'m> {
 
     pub(crate) fn op_span(&self, op: u32, offset: u64, len: u64) -> Span {
         if len == 0 { Span::EMPTY } else { Span { of: SpanOf::Op(op), offset, len } }
+    }
+
+    /// The peer that has sent a message.
+    pub(crate) fn sender_of(&self, message: u32) -> PeerId {
+        let message = self.messages.at(message);
+        message.parked_peer().unwrap_or_else(|| self.channels.at(message.channel).peer)
     }
 
     /// Puts an operation into the queue in its `queued` field.

@@ -46,6 +46,7 @@ mod numbers;
 mod packets;
 mod parked;
 mod parked_ends;
+mod parked_messages;
 mod policies;
 mod recovery;
 mod redials;

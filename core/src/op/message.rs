@@ -1,11 +1,12 @@
 //! A message that waits for its buffer.
 
-use crate::ids::{Key, RailId};
+use crate::ids::{Key, PeerId, RailId};
 use crate::seq::Seq;
 
 /// A message that has arrived and has no buffer yet.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
+    /// Its channel; where that is parked, its peer's number and this bit.
     pub channel: u32,
     pub state: MessageState,
     pub rendezvous: bool,
@@ -35,6 +36,21 @@ pub(crate) struct Message {
     pub recv: u32,
     /// The PSN of the payload that was being placed in the blocks when its rail died (F-6).
     pub aborted: Option<Seq>,
+}
+
+/// See [`Message::channel`]; no table has so many channels.
+const PARKED: u32 = 1 << 31;
+
+impl Message {
+    /// What [`channel`](Self::channel) is of a message of a parked channel.
+    pub(crate) const fn parked_of(peer: PeerId) -> u32 {
+        peer.0 | PARKED
+    }
+
+    /// The peer of a message of a parked channel.
+    pub(crate) const fn parked_peer(&self) -> Option<PeerId> {
+        if self.channel & PARKED != 0 { Some(PeerId(self.channel & !PARKED)) } else { None }
+    }
 }
 
 // Memory per message that may wait.

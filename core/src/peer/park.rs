@@ -89,7 +89,8 @@ impl Park {
         }
     }
 
-    /// A look at the channel, whose numbers come to the sum `mark`. Returns whether it was used since the last.
+    /// A look at the channel, whose numbers come to the sum `mark`. Returns whether it was used since the
+    /// last.
     pub(crate) const fn look(&mut self, mark: u32) -> bool {
         let is_used = self.mark != mark;
         if is_used {

@@ -1,9 +1,11 @@
-//! Programmes that exchange messages between many ranks: all to all, broadcast, stencil, many to many.
+//! Programmes that exchange messages between many ranks: all to all, all to one, broadcast, stencil, many to
+//! many.
 //!
 //! | name | parameters |
 //! |---|---|
 //! | `all-to-all` | `bytes` 8, `rounds` 1, `ahead` 4, `every` none, `close` false: peers are closed when both
 //! messages are over |
+//! | `incast` | `bytes` 1 MiB, `rounds` 1, `ahead` 1: rank 0 receives from one rank after the other |
 //! | `broadcast` | `bytes` 1024, `rounds` 10, `ahead` 16, `every` none |
 //! | `stencil` | `dims` 2, `bytes` 8192, `rounds` 10, `ahead` 12 |
 //! | `many-to-many` | `peers` 32, `times` 8, `bytes` 1024, `ahead` 64 |
@@ -68,6 +70,13 @@ pub(super) fn all_to_all(scenario: &Scenario, seed: u64, parameters: &mut Parame
     Ok(Steps::new(AllToAll { size: scenario.size(), rounds }, step_parameters))
 }
 
+/// Messages from all to rank 0, which has receives for few of them at once.
+pub(super) fn incast(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
+    let step_parameters = step_parameters(parameters, 1 << 20, 1)?;
+    let rounds = parameters.number("rounds", 1, 1, ROUNDS_MAX)?;
+    Ok(Steps::new(Incast { size: scenario.size(), rounds }, step_parameters))
+}
+
 /// A message from rank 0 to all, again and again, down a binomial tree.
 pub(super) fn broadcast(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
     let mut step_parameters = step_parameters(parameters, 1024, 16)?;
@@ -118,6 +127,27 @@ impl Programme for AllToAll {
         };
         let partner = Some(partner).filter(|partner| *partner != rank);
         Step { to: partner, from: partner, serial: (index / u64::from(size)) as u32, ..Step::default() }
+    }
+}
+
+/// The last rank first: those that begin early wait longest.
+struct Incast {
+    size: u32,
+    rounds: u64,
+}
+
+impl Programme for Incast {
+    fn steps(&self, rank: u32) -> u64 {
+        self.rounds * if rank == 0 { u64::from(self.size) - 1 } else { 1 }
+    }
+
+    fn step(&self, rank: u32, index: u64) -> Step {
+        if rank > 0 {
+            return Step { to: Some(0), serial: index as u32, ..Step::default() };
+        }
+        let others = u64::from(self.size) - 1;
+        let from = self.size - 1 - (index % others) as u32;
+        Step { from: Some(from), serial: (index / others) as u32, ..Step::default() }
     }
 }
 

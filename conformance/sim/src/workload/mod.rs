@@ -219,8 +219,8 @@ fn need_channels(scenario: &Scenario) -> Result<(), WorkloadError> {
 }
 
 /// Workloads apart from [`graph::APPLICATIONS`].
-const NAMES: [&str; 8] =
-    ["random", "ping-pong", "bandwidth", "one-sided", "all-to-all", "broadcast", "stencil", "many-to-many"];
+const NAMES: [&str; 9] =
+    ["random", "ping-pong", "bandwidth", "one-sided", "all-to-all", "broadcast", "stencil", "many-to-many", "incast"];
 
 /// The workload of a scenario.
 ///
@@ -236,6 +236,7 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
         "all-to-all" => Box::new(exchange::all_to_all(scenario, seed, &mut parameters)?),
         "broadcast" => Box::new(exchange::broadcast(scenario, &mut parameters)?),
         "stencil" => Box::new(exchange::stencil(scenario, seed, &mut parameters)?),
+        "incast" => Box::new(exchange::incast(scenario, &mut parameters)?),
         "many-to-many" => Box::new(exchange::many_to_many(scenario, seed, &mut parameters)?),
         name => {
             let Some(application) = graph::application(name) else {

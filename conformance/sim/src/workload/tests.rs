@@ -9,6 +9,7 @@ use super::timing::{Bandwidth, OneSided, PingPong};
 use super::{Job, Measured, Parameters, make, run_checked};
 use crate::check::{Damage, Name, Verdict};
 use crate::cluster::Cluster;
+use crate::cluster::fault::Kind;
 use crate::scenario::Scenario;
 use crate::soak::{FaultMenu, draw_scenario};
 use crate::trace::Trace;
@@ -381,21 +382,47 @@ fn more_ranks_than_channels_meet_and_park() {
     run("config = { channels_max = 32 }\nhosts = 72\ndevice = \"connectx\"", "all-to-all", "ahead = 72");
 }
 
+/// K-1, K-3: channels whose messages wait for receives are parked too: more senders than the receiver has
+/// channels, with messages that it wants in the opposite order.
+#[test]
+fn more_senders_than_channels_wait_for_receives() {
+    for cluster in [
+        "hosts = 34\ndevice = \"connectx\"",
+        "hosts = 34\ndevice = \"ethernet-10g\"",
+        "hosts = 1\nranks_per_host = 34\nrails = [{ kind = \"shm\" }]",
+    ] {
+        run(&format!("config = {{ channels_max = 32 }}\n{cluster}"), "incast", "");
+        run(&format!("config = {{ channels_max = 4 }}\n{cluster}"), "incast", "bytes = 200000, rounds = 3");
+    }
+}
+
 /// The same with faults of all kinds but kills, on drawn clusters.
 #[test]
 fn more_ranks_than_channels_meet_under_faults() {
     let seeds = std::env::var("RERAIL_PARK_SEEDS").map_or(60, |seeds| seeds.parse().unwrap_or(60));
     let first = std::env::var("RERAIL_PARK_FIRST").map_or(0, |seed| seed.parse().unwrap_or(0));
-    let kinds = FaultMenu::All.kinds().into_iter().filter(|kind| *kind != crate::cluster::fault::Kind::Kill);
+    let kinds = FaultMenu::All.kinds().into_iter().filter(|kind| *kind != Kind::Kill);
     let fault_menu = FaultMenu::Only(kinds.collect());
+    // Known limits: a peer without a channel does not find a verbs rail that has another address; a queue
+    // pair with a post that never completes holds the next connection up for longer than some peers wait.
+    let limits = [Kind::Renumber, Kind::DeviceFatal, Kind::CqOverflow, Kind::NeverCompletes];
+    let kinds = fault_menu.kinds().into_iter().filter(|kind| !limits.contains(kind));
+    let for_incast = FaultMenu::Only(kinds.collect());
     for seed in first..first + seeds {
-        let mut cluster = draw_scenario(seed, &fault_menu);
+        let mut cluster = draw_scenario(seed, if seed % 4 == 1 { &for_incast } else { &fault_menu });
         (cluster.squeeze, cluster.uneven) = (false, false);
         (cluster.hosts, cluster.ranks_per_host) = if cluster.ranks_per_host > 1 { (3, 3) } else { (9, 1) };
         cluster.config.channels_max = Some(3);
         cluster.config.operations_max = Some(256);
         let bytes = if seed % 3 == 0 { 40_000 } else { 8 };
-        cluster.workload = scenario("", "all-to-all", &format!("bytes = {bytes}, rounds = 3, ahead = 27")).workload;
+        let all = scenario("", "all-to-all", &format!("bytes = {bytes}, rounds = 3, ahead = 27"));
+        let one = scenario("", "incast", "bytes = 40000, rounds = 9");
+        let is_incast = seed % 4 == 1;
+        if is_incast {
+            // Messages of parked channels take others' shares of these.
+            cluster.config.unexpected_per_peer = Some(32);
+        }
+        cluster.workload = if is_incast { one } else { all }.workload;
         let (verdict, report, _) = run_checked(&cluster, seed, Trace::off());
         assert_eq!(verdict, Verdict::Clean, "seed {seed}: {report:?}\n{}", cluster.to_toml().unwrap_or_default());
     }

@@ -173,7 +173,8 @@ fn a_full_peer_does_not_hold_up_a_close() {
     assert!(events.iter().any(|e| matches!(e, Event::PeerClosed { peer: PeerId(1) })), "{events:?}");
 }
 
-/// K-1, F-13: a peer that declines gets no request again at once, but when something has moved or time is over.
+/// K-1, F-13: a peer that declines gets no request again at once, but when something has moved or time is
+/// over.
 #[test]
 fn a_declined_request_is_not_repeated_at_once() {
     let mut region = Region::of(&few());
