@@ -34,7 +34,7 @@
 //! loops on a shared value.
 //!
 //! `layout` defines the memory layout, `producer` and `consumer` are the algorithm over any `cells::Cells`,
-//! `claims` is how both sides copy one message,
+//! `claims` is how both sides copy one message, `offers` which memory the other side may map,
 //! `mapped` puts it on raw memory, `model` puts it under the loom model checker.
 
 mod cells;
@@ -45,6 +45,7 @@ mod layout;
 mod mapped;
 #[cfg(all(test, loom))]
 mod model;
+mod offers;
 mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -57,4 +58,5 @@ pub use layout::{
     CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, fits_inline, ring_bytes,
 };
 pub use mapped::{AttachError, HeavyFence, Mapped, Populate};
+pub use offers::{FileFacts, ListAnswer, ListNumber, ListReader, OFFERS_MAX, OfferedRange, Taken};
 pub use producer::Producer;

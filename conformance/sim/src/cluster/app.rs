@@ -8,6 +8,7 @@ use rerail_core::endpoint::{Event, Usage};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
+use rerail_linux::driver::MemoryError;
 
 use super::admin::AdminNet;
 use super::wires::Wires;
@@ -92,6 +93,7 @@ pub struct Cx<'a> {
     /// The simulation's trace.
     pub trace: &'a Trace,
     pub(super) admin: &'a mut AdminNet,
+    pub(super) is_mapped: bool,
     pub(super) wake: &'a mut Option<Time>,
     pub(super) spent_ns: &'a mut u64,
 }
@@ -100,6 +102,19 @@ impl Cx<'_> {
     /// Requests [`App::timer`] at a moment; a rank has one timer, the earliest requested moment counts.
     pub fn wake_at(&mut self, at: Time) {
         *self.wake = Some(self.wake.map_or(at, |set| set.min(at)));
+    }
+
+    /// Memory for payload: where the ranks of a host map each other's, memory that they may map.
+    ///
+    /// # Errors
+    /// Those of `Transport::alloc_shared`.
+    pub fn alloc(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        if self.is_mapped { self.engine.alloc_shared(bytes) } else { self.engine.alloc(bytes) }
+    }
+
+    /// Whether the ranks of a host map each other's memory.
+    pub const fn is_mapped(&self) -> bool {
+        self.is_mapped
     }
 
     /// The rank computes for so long after this call: it polls nothing meanwhile.

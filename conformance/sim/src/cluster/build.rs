@@ -181,6 +181,7 @@ impl Cluster {
         self.report.events = self.events + self.wires.events();
         self.report.ring_bytes = self.wires.ring_bytes();
         self.report.joint = self.wires.joint_counts();
+        self.report.mapped = self.wires.map_counts();
         for rank in &self.ranks {
             self.report.packets += rank.engine.stats().packets_sent;
             self.report.rail_bytes += rank.engine.rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();

@@ -19,13 +19,20 @@ use crate::rails;
 pub struct PingPong {
     rounds: u32,
     bytes: u64,
+    /// After so many messages a rank takes other memory; 0: never.
+    renewed_after: u32,
     failures: Rc<Cell<u32>>,
 }
 
 impl PingPong {
     /// So many messages each way, of so many bytes (at least 1).
     pub fn new(rounds: u32, bytes: u64) -> Self {
-        PingPong { rounds, bytes: bytes.max(1), failures: Rc::default() }
+        PingPong { rounds, bytes: bytes.max(1), renewed_after: 0, failures: Rc::default() }
+    }
+
+    /// The same, of ranks that give their memory back after so many messages, and take other memory.
+    pub fn renewing(self, renewed_after: u32) -> Self {
+        PingPong { renewed_after, ..self }
     }
 
     /// Requests that failed and peers that were lost, over all ranks.
@@ -48,7 +55,7 @@ impl Workload for PingPong {
         let peer = rank ^ 1;
         let peer = if peer < size { peer } else { rank };
         let game = self.clone();
-        Box::new(Player { game, peer, memory: None, sent: 0, received: 0, failed: false, open: 0 })
+        Box::new(Player { game, peer, memory: None, sent: 0, received: 0, is_due: false, failed: false, open: 0 })
     }
 }
 
@@ -60,6 +67,8 @@ struct Player {
     memory: Option<RegionId>,
     sent: u32,
     received: u32,
+    /// A message has come, and the next round has not begun.
+    is_due: bool,
     failed: bool,
     /// Requests that are not over.
     open: u32,
@@ -107,6 +116,7 @@ impl Player {
         };
         if completion.cookie == SENT {
             // Its memory is written again when the answer has come.
+            self.go_on(cx);
             return;
         }
         let (from, round) = (self.peer, self.received);
@@ -115,6 +125,22 @@ impl Player {
         let wrong = message.filter(|(found, at)| **found != byte(from, round, *at)).count();
         assert_eq!((wrong, done.bytes), (0, self.game.bytes), "rank {}: message {round} of rank {from}", cx.rank);
         self.received += 1;
+        self.is_due = true;
+        self.go_on(cx);
+    }
+
+    /// Begins the next round, once its memory is free.
+    fn go_on(&mut self, cx: &mut Cx<'_>) {
+        let is_renewed = self.game.renewed_after > 0 && self.received.is_multiple_of(self.game.renewed_after);
+        if !self.is_due || is_renewed && self.open > 0 {
+            return;
+        }
+        self.is_due = false;
+        if is_renewed && let Some(old) = self.memory.take() {
+            cx.engine.free(old).expect("memory without use");
+            self.memory = cx.alloc(2 * self.game.bytes as usize).ok();
+        }
+        let Some(region) = self.memory else { return self.fail() };
         if self.received < self.game.rounds {
             self.receive(cx, region);
         }
@@ -126,7 +152,7 @@ impl Player {
 
 impl App for Player {
     fn start(&mut self, cx: &mut Cx<'_>) {
-        let Ok(region) = cx.engine.alloc(2 * self.game.bytes as usize) else {
+        let Ok(region) = cx.alloc(2 * self.game.bytes as usize) else {
             self.fail();
             return;
         };

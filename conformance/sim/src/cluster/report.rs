@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::rails::JointCounts;
+use crate::rails::{JointCounts, MapCounts};
 
 /// How a run ended, as far as the simulation itself can detect; whether that is well, checkers decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Report {
     pub ring_bytes: u64,
     /// What became of joint copies.
     pub joint: JointCounts,
+    /// What became of mapped memory.
+    pub mapped: MapCounts,
     /// Faults that happened.
     pub faults: u64,
     /// Rounds of ranks.

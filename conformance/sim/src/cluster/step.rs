@@ -135,6 +135,7 @@ impl Cluster {
             rng,
             trace: &trace,
             admin,
+            is_mapped: self.wires.is_mapped(),
             wake: app_wake,
             spent_ns: &mut spent_ns,
         };

@@ -5,7 +5,7 @@ use rerail_core::time::Time;
 
 use super::fault::Kind;
 use super::*;
-use crate::rails::JointCounts;
+use crate::rails::{JointCounts, MapCounts};
 use crate::scenario::Scenario;
 
 fn scenario(text: &str) -> Scenario {
@@ -535,7 +535,7 @@ fn copies_through_rings_take_time() {
 fn read_by_units(joint_unit: u32, more: &str, workload: &mut PingPong) -> Report {
     let text = format!(
         "hosts = 1\nranks_per_host = 2\nrails = [{{ kind = \"shm\" }}]\n\
-         shm = {{ read = true, read_portion = 16384, read_bytes_per_second = 1_000_000_000, joint_unit = {joint_unit} }}\n\
+         [shm]\nread = true\nread_portion = 16384\nread_bytes_per_second = 1_000_000_000\njoint_unit = {joint_unit}\n\
          {more}"
     );
     let mut cluster = cluster(&text, 1, workload, Trace::off());
@@ -573,4 +573,57 @@ fn claims_of_a_stopped_owner_are_taken_back() {
         };
     }
     assert!(all.taken_back > 5 && all.refused > 5 && all.refused <= all.taken_back, "{all:?}");
+}
+
+/// L-18 to L-20: large messages come out of mapped memory, in parts, without joint copies.
+#[test]
+fn large_messages_are_copied_out_of_mapped_memory() {
+    let run = |more: &str, bytes| {
+        let maps = format!("[shm.maps]\nbytes_max = 250_000\n{more}");
+        read_by_units(4096, &maps, &mut PingPong::new(10, bytes))
+    };
+    let whole = run("", 100_000).mapped;
+    assert_eq!((whole.lists, whole.unsafe_files, whole.refused, whole.stale), (2, 0, 0, 0), "a list each");
+    assert!(whole.copies > 50, "{whole:?}");
+    // Too many bytes for the budget.
+    let beyond = run("", 150_000);
+    assert_eq!((beyond.mapped.refused, beyond.mapped.copies), (2, 0));
+    assert!(beyond.joint.helped > 0);
+    let none = read_by_units(4096, "", &mut PingPong::new(10, 100_000)).mapped;
+    assert_eq!(none, MapCounts::default());
+    for fault in ["unsafe_one_in", "refused_one_in"] {
+        let mapped = run(&format!("{fault} = 1"), 100_000).mapped;
+        assert_eq!((mapped.copies, mapped.unsafe_files + mapped.refused), (0, 2), "{fault}");
+    }
+    let busy = run("busy_one_in = 2", 100_000).mapped;
+    assert_eq!((busy.lists, busy.refused), (2, 0));
+}
+
+/// L-18: memory that comes and goes at the same addresses, so that each message would be read out of the
+/// mapping of another one if the list had no number.
+#[test]
+fn memory_that_has_another_use_is_not_read_by_its_old_mapping() {
+    let maps = "[shm.maps]\nbytes_max = 10_000_000\nbusy_one_in = 3\n";
+    let mapped = read_by_units(4096, maps, &mut PingPong::new(60, 40_000).renewing(4)).mapped;
+    assert!(mapped.lists > 5 && mapped.copies > 50, "{mapped:?}");
+}
+
+/// L-18, L-20: a rank that is stopped in mid-copy while the owner dies, or gives the subchannel up: what
+/// counts has the right bytes (the workload checks them), the rest is not counted.
+#[test]
+fn owners_die_in_mid_copy() {
+    let mut ended = 0;
+    for at_us in (20..400).step_by(10) {
+        let text = format!(
+            "hosts = 1\nranks_per_host = 2\nrails = [{{ kind = \"shm\" }}]\n\
+             [shm]\nread = true\nread_portion = 4096\nread_bytes_per_second = 1_000_000_000\n\
+             [shm.maps]\nbytes_max = 1_000_000\n\
+             [[faults]]\nat = \"{at_us}us\"\nwhat = \"kill\"\nwhere = \"rank1\"\n"
+        );
+        let mut workload = PingPong::new(20, 40_000);
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!(cluster.run(&mut workload), Ended::Done);
+        ended += u32::from(cluster.report().mapped.copies > 0 && workload.failures() > 0);
+    }
+    assert!(ended > 10, "{ended}");
 }

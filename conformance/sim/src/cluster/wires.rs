@@ -16,7 +16,7 @@ use super::place::Place;
 use super::topology::{Plan, carries_streams, is_of_wires};
 use crate::hca::Objects;
 use crate::net::Net;
-use crate::rails::{JointCounts, PipeNet, SharedPipes, ShmHub, StreamRail};
+use crate::rails::{JointCounts, MapCounts, PipeNet, SharedPipes, ShmHub, StreamRail};
 use crate::scenario::{NumaSpec, Placement, RailSpec, Scenario, VerbsSpec, preset};
 use crate::trace::Trace;
 
@@ -52,6 +52,9 @@ impl Wires {
         let shm = ShmHub::new(hosts, scenario.ring(), scenario.shm.posts_max, scenario.shm.latency_ns);
         if let Some(reads) = scenario.shm.reads() {
             shm.set_reads(reads, seed);
+        }
+        if let Some(maps) = scenario.shm.maps() {
+            shm.set_maps(maps);
         }
         shm.set_copies(scenario.shm.copies, scenario.shm.ring_reads);
         let streams = carries_streams(scenario)?;
@@ -179,6 +182,16 @@ impl Wires {
     /// Events on the wires so far.
     pub(super) fn events(&self) -> u64 {
         self.devices.events() + self.pipes.borrow().net().stats().events
+    }
+
+    /// Whether ranks map each other's memory.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.shm.is_mapped()
+    }
+
+    /// What became of mapped memory.
+    pub(super) fn map_counts(&self) -> MapCounts {
+        self.shm.map_counts()
     }
 
     /// What became of joint copies.

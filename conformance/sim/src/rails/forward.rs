@@ -6,8 +6,8 @@
 macro_rules! forward {
     ($($method:ident),* $(,)?) => {
         $crate::rails::forward::forward!(
-            only name, address, trust, public_key, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark, counters,
-            usage, $($method),*
+            only name, address, trust, public_key, offer, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark,
+            counters, usage, $($method),*
         );
     };
     (only $($method:ident),* $(,)?) => { $( $crate::rails::forward::forward!(@$method); )* };
@@ -77,6 +77,11 @@ macro_rules! forward {
     };
     (@deregister) => { fn deregister(&mut self, key: rerail_linux::rail::MemoryKey) { self.inner.deregister(key); } };
     (@forget) => { fn forget(&mut self, memory: rerail_linux::rail::Piece) { self.inner.forget(memory); } };
+    (@offer) => {
+        fn offer(&mut self, memory: rerail_linux::rail::Piece, file: std::os::fd::BorrowedFd<'_>) {
+            self.inner.offer(memory, file);
+        }
+    };
     (@next_timeout) => { fn next_timeout(&self) -> Option<rerail_core::time::Time> { self.inner.next_timeout() } };
     (@is_closing) => { fn is_closing(&self) -> bool { self.inner.is_closing() } };
     (@wait_fd) => { fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> { self.inner.wait_fd() } };

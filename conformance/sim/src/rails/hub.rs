@@ -10,6 +10,7 @@ use rerail_core::time::Time;
 use rerail_linux::rail::shm::RingReads;
 
 use super::joint::Request;
+use super::maps::{Mail, MapCounts, MapModel, Offers};
 use super::memory::{Inbound, Outbound, pair};
 use super::reads::{Grants, ReadModel};
 use crate::rng::Rng;
@@ -37,6 +38,11 @@ pub(super) struct Hub {
     pub(super) requests: BTreeMap<u32, Weak<Request>>,
     pub(super) joint_generation: u32,
     pub(super) joint: JointCounts,
+    /// How ranks map each other's memory; `None`: they don't.
+    pub(super) maps: Option<MapModel>,
+    /// By rank.
+    pub(super) offers: Vec<Offers>,
+    pub(super) mapped: MapCounts,
     copies: CopySpec,
     /// When the memory bus of each process, or of each host, is free.
     buses: Vec<Time>,
@@ -78,6 +84,9 @@ pub(super) struct End {
     pub(super) outbound: Outbound,
     pub(super) near: Rc<Cell<Side>>,
     pub(super) far: Rc<Cell<Side>>,
+    /// What sockets hold for this side, and for the other one.
+    pub(super) mail: Rc<Mail>,
+    pub(super) far_mail: Rc<Mail>,
     /// When each packet of the ring becomes visible here, and there: memory needs its time to the other
     /// processor.
     pub(super) visible: Rc<RefCell<VecDeque<Time>>>,
@@ -102,6 +111,7 @@ impl ShmHub {
         let ranks: Vec<Process> = hosts.into_iter().map(process).collect();
         let grants = Grants::of(ranks.len());
         let buses = vec![Time(0); ranks.len()];
+        let offers = ranks.iter().map(|_| Offers::default()).collect();
         ShmHub(Rc::new(RefCell::new(Hub {
             ring,
             posts_max,
@@ -115,6 +125,9 @@ impl ShmHub {
             requests: BTreeMap::new(),
             joint_generation: 0,
             joint: JointCounts::default(),
+            maps: None,
+            offers,
+            mapped: MapCounts::default(),
             copies: CopySpec::default(),
             buses,
             ring_reads: RingReads::Burst,
@@ -127,6 +140,11 @@ impl ShmHub {
         let hub = &mut *self.0.borrow_mut();
         hub.reads = Some(model);
         hub.rng = Rng::new(seed, "reads of memory");
+    }
+
+    /// The ranks map each other's memory from now on.
+    pub fn set_maps(&self, model: MapModel) {
+        self.0.borrow_mut().maps = Some(model);
     }
 
     /// What copies through rings take from now on, and how packets of large messages are taken.
@@ -153,6 +171,16 @@ impl ShmHub {
     /// What became of joint copies so far.
     pub fn joint_counts(&self) -> JointCounts {
         self.0.borrow().joint
+    }
+
+    /// Whether the ranks map each other's memory.
+    pub fn is_mapped(&self) -> bool {
+        self.0.borrow().maps.is_some()
+    }
+
+    /// What became of mapped memory so far.
+    pub fn map_counts(&self) -> MapCounts {
+        self.0.borrow().mapped
     }
 
     /// Moves the ranks that something becomes visible to, and when.
@@ -224,7 +252,12 @@ impl Hub {
 
     /// Whether a rank may read the memory of a peer that it connects with.
     pub(super) fn may_read(&mut self) -> bool {
-        self.reads.is_some_and(|model| model.denied_one_in == 0 || !self.rng.one_in(model.denied_one_in))
+        self.reads.is_some_and(|model| !self.draws(model.denied_one_in))
+    }
+
+    /// Whether one case in so many is this one; 0: none is.
+    pub(super) fn draws(&mut self, one_in: u64) -> bool {
+        one_in > 0 && self.rng.one_in(one_in)
     }
 
     /// A rank has read so many bytes of memory.
@@ -252,6 +285,7 @@ impl Hub {
         let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
         let (visible, far_visible) =
             (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
+        let (mail, far_mail) = (Rc::<Mail>::default(), Rc::<Mail>::default());
         let theirs = End {
             peer: rank,
             inbound: far_inbound,
@@ -260,9 +294,11 @@ impl Hub {
             far: near.clone(),
             visible: far_visible.clone(),
             far_visible: visible.clone(),
+            mail: far_mail.clone(),
+            far_mail: mail.clone(),
         };
         self.ranks[peer as usize].calls.push_back(theirs);
         self.wake(peer);
-        Some(End { peer, inbound, outbound, near, far, visible, far_visible })
+        Some(End { peer, inbound, outbound, near, far, visible, far_visible, mail, far_mail })
     }
 }

@@ -111,6 +111,11 @@ impl Inbound {
         self.ring.claims()
     }
 
+    /// See [`Consumer::offer`].
+    pub(super) fn offer(&self) -> u64 {
+        self.ring.offer()
+    }
+
     /// See [`Consumer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -159,6 +164,11 @@ impl Outbound {
         self.ring.claims()
     }
 
+    /// See [`Producer::offer`].
+    pub(super) fn offer(&mut self, number: u64) {
+        self.ring.offer(number);
+    }
+
     /// See [`Producer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -189,8 +199,8 @@ pub(super) fn copy_claimed(source: Piece, target: Piece) {
     unsafe { std::ptr::copy_nonoverlapping(source.start.cast_const(), target.start, target.len) };
 }
 
-/// Copies what a rank has granted into the pieces of a read, as far as it goes, and takes what is filled off
-/// them.
+/// Copies what a rank has granted, or offers, into the pieces of a read, as far as it goes, and takes what is
+/// filled off them.
 pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
     let mut done = 0;
     while done < source.len
@@ -198,8 +208,9 @@ pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
     {
         let len = piece.len.min(source.len - done);
         // SAFETY: the source is registered, so it can be read until it is deregistered (the contract of
-        // `Rail::register`), and the pieces are those of a read that is not over. A rank that sends to itself
-        // does so by no ring, and no two ranks share memory, so these are different bytes.
+        // `Rail::register`), or offered and not withdrawn (that of `Rail::offer`), or made here. The
+        // pieces are those of a read that is not over. A rank that sends to itself does so by no ring, and no
+        // two ranks share memory, so these are different bytes.
         unsafe { std::ptr::copy_nonoverlapping(source.start.wrapping_add(done).cast_const(), piece.start, len) };
         done += len;
         *piece = Piece { start: piece.start.wrapping_add(len), len: piece.len - len };

@@ -8,6 +8,7 @@
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `reads` | reads of another rank's memory |
 //! | `joint` | reads that both ranks copy |
+//! | `maps` | memory that ranks map of each other |
 //! | `hub` | which ranks share memory, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
@@ -20,6 +21,7 @@ mod insert;
 mod joint;
 mod liar;
 mod lies;
+mod maps;
 mod memory;
 mod numbers;
 mod pipes;
@@ -34,6 +36,7 @@ pub use gate::{Gate, GateHandle};
 pub use hub::{JointCounts, ShmHub};
 pub use liar::Liar;
 pub use lies::{LIES, Lie};
+pub use maps::{MapCounts, MapModel};
 pub(crate) use memory::{region, region_mut};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
 pub use quirks::Quirky;

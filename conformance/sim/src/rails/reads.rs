@@ -15,6 +15,7 @@ use rerail_linux::rail::{MemoryKey, Outgoing, Piece};
 
 use super::hub::Hub;
 use super::joint::{Joint, Next};
+use super::maps::Maps;
 use super::memory::{Outbound, copy_granted};
 use crate::rng::Rng;
 
@@ -33,11 +34,19 @@ pub struct ReadModel {
     pub joint_unit: u32,
 }
 
+/// Memory that others may read, under a key, and the address by which they name it.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    key: u64,
+    address: u64,
+    memory: Piece,
+}
+
 /// What the hub records of it.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     /// By rank: what others may read, and under which number.
-    granted: Vec<Vec<(u64, Piece)>>,
+    granted: Vec<Vec<Grant>>,
     next: u64,
     /// Nanoseconds that ranks have spent on copies since they were last taken.
     pub(super) spent_ns: Vec<u64>,
@@ -48,15 +57,15 @@ impl Grants {
         Grants { granted: vec![Vec::new(); ranks], next: 1, spent_ns: vec![0; ranks] }
     }
 
-    pub(super) fn add(&mut self, rank: u32, memory: Piece) -> MemoryKey {
+    pub(super) fn add(&mut self, rank: u32, memory: Piece, address: u64) -> MemoryKey {
         let key = self.next;
         self.next += 1;
-        self.granted[rank as usize].push((key, memory));
-        MemoryKey { key, address: memory.start.addr() as u64 }
+        self.granted[rank as usize].push(Grant { key, address, memory });
+        MemoryKey { key, address }
     }
 
     pub(super) fn remove(&mut self, rank: u32, key: u64) {
-        self.granted[rank as usize].retain(|(granted, _)| *granted != key);
+        self.granted[rank as usize].retain(|granted| granted.key != key);
     }
 
     pub(super) fn clear(&mut self, rank: u32) {
@@ -65,10 +74,10 @@ impl Grants {
 
     /// What lies at an address, if all of it was granted under the key.
     pub(super) fn find(&self, rank: u32, key: u64, address: u64, len: usize) -> Option<Piece> {
-        let (_, memory) = self.granted[rank as usize].iter().find(|(granted, _)| *granted == key)?;
-        let skip = usize::try_from(address.checked_sub(memory.start.addr() as u64)?).ok()?;
-        let fits = skip.checked_add(len).is_some_and(|end| end <= memory.len);
-        fits.then(|| Piece { start: memory.start.wrapping_add(skip), len })
+        let grant = self.granted[rank as usize].iter().find(|granted| granted.key == key)?;
+        let skip = usize::try_from(address.checked_sub(grant.address)?).ok()?;
+        let fits = skip.checked_add(len).is_some_and(|end| end <= grant.memory.len);
+        fits.then(|| Piece { start: grant.memory.start.wrapping_add(skip), len })
     }
 }
 
@@ -101,6 +110,10 @@ pub(super) struct Reads {
     /// Of the first piece of the first one.
     joint: Option<Joint>,
     queue: VecDeque<Reading>,
+    /// What is mapped of the peer's memory.
+    pub(super) maps: Maps,
+    /// Bytes of the first read that are about to be copied out of a mapping.
+    paused: Option<usize>,
 }
 
 impl Reads {
@@ -122,21 +135,45 @@ impl Reads {
         self.joint.as_ref()?.deadline()
     }
 
-    /// Moves the next portion, together with the owner where pieces are long enough.
+    /// Makes a copy out of a mapping that was begun, as a thread does that was stopped before it, whatever
+    /// became of the owner meanwhile. `number` reads the ring.
+    pub(super) fn resume(&mut self, hub: &mut Hub, rank: u32, number: impl FnOnce() -> u64) -> Option<Step> {
+        let len = self.paused.take()?;
+        let reading = self.queue.front_mut()?;
+        let pieces = reading.pieces.len();
+        hub.charge_read(rank, len);
+        if self.maps.copy(hub, number, (reading.from, len), &mut reading.pieces) {
+            reading.from += len as u64;
+            reading.is_at_piece = reading.pieces.len() < pieces;
+            if reading.pieces.is_empty() {
+                return self.queue.pop_front().map(|reading| Step::Done(reading.id));
+            }
+        }
+        Some(Step::Some)
+    }
+
+    /// Moves the next portion: out of a mapping, or together with the owner where pieces are long enough.
     pub(super) fn step(
         &mut self,
         hub: &mut Hub,
-        outbound: &mut Outbound,
+        (outbound, number): (&mut Outbound, u64),
         (rank, peer): (u32, u32),
         model: &ReadModel,
     ) -> Option<Step> {
         let (portion, unit) = (model.portion as usize, model.joint_unit as usize);
         let reading = self.queue.front_mut()?;
+        self.maps.meet(hub, number);
+        let len = reading.pieces.iter().map(|piece| piece.len).sum::<usize>().min(portion);
+        if self.joint.is_none() && self.maps.may_copy(number, reading.from, len) {
+            self.paused = Some(len);
+            return Some(Step::Some);
+        }
         if self.joint.is_none()
             && unit > 0
             && reading.is_at_piece
             && !reading.is_refused
             && let Some(piece) = reading.pieces.front().filter(|piece| piece.len >= 4 * unit)
+            && !self.maps.has(reading.from, piece.len)
         {
             self.joint = Joint::begin(hub, outbound, (reading.key, reading.from, *piece), unit);
             reading.is_at_piece = false;

@@ -60,7 +60,8 @@ struct Link {
 }
 
 impl Link {
-    fn over(end: End, hub: &Hub) -> Self {
+    fn over(mut end: End, rank: u32, hub: &Hub) -> Self {
+        end.outbound.offer(hub.offers[rank as usize].number());
         let (queue, reads) = (VecDeque::new(), Reads::default());
         let ring_bytes = u64::from(hub.ring.slots) * u64::from(hub.ring.payload_bytes_max(HEADER_BYTES_MAX as u32));
         let reader = RingReader::new(hub.ring_reads, ring_bytes);
@@ -87,7 +88,9 @@ pub struct ShmRail {
 
 impl Drop for ShmRail {
     fn drop(&mut self) {
-        self.hub.0.borrow_mut().grants.clear(self.rank);
+        let hub = &mut *self.hub.0.borrow_mut();
+        hub.grants.clear(self.rank);
+        hub.offers[self.rank as usize].clear();
     }
 }
 
@@ -154,7 +157,7 @@ impl ShmRail {
             let peer = end.peer;
             taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
-            let link = Link::over(end, &self.hub.0.borrow());
+            let link = Link::over(end, self.rank, &self.hub.0.borrow());
             self.links.insert(peer, link);
             // The caller's `up` waits for this.
             self.hub.0.borrow_mut().ring(self.rank, peer);
@@ -222,9 +225,19 @@ impl ShmRail {
         let received = link.receive(now, (&self.hub, self.rank), sink, &mut self.pieces, &mut self.counters);
         // As a broken seal does, the end of the other side ends all reads.
         let reads = !gone && !closing && link.reads.is_pending();
-        let mut read = Ok(0);
-        if reads {
-            read = link.read(&mut self.hub.0.borrow_mut(), self.rank, sink);
+        let mut read = link.resume(&mut self.hub.0.borrow_mut(), self.rank, sink);
+        let mut waits = false;
+        if !gone && !closing {
+            let tended = link.tend(&mut self.hub.0.borrow_mut(), self.rank);
+            read = read.and_then(|read| {
+                let tended = tended?;
+                waits = tended.1;
+                Ok(read + tended.0)
+            });
+        }
+        if reads && read.is_ok() {
+            let more = link.read(&mut self.hub.0.borrow_mut(), self.rank, sink);
+            read = read.and_then(|read| Ok(read + more?));
         }
         let mut is_assisting = !gone && !closing && link.assist.is_some();
         if is_assisting {
@@ -244,7 +257,7 @@ impl ShmRail {
         if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
         }
-        if received == BURST || reads || is_assisting {
+        if received == BURST || reads || is_assisting || waits {
             return Polled::Some(things);
         }
         if closing && (gone || link.queue.is_empty()) {
@@ -266,9 +279,16 @@ impl ShmRail {
         }
     }
 
+    /// The list of what peers may map has changed.
+    fn renumber(links: &mut BTreeMap<u32, Link>, number: u64) {
+        links.values_mut().filter(|link| !link.closing).for_each(|link| link.end.outbound.offer(number));
+    }
+
     /// The link is no more, and the other side learns of it.
     fn close(&mut self, peer: u32) {
-        if let Some(link) = self.links.remove(&peer) {
+        if let Some(mut link) = self.links.remove(&peer) {
+            // L-18
+            link.end.outbound.offer(0);
             self.active.retain(|active| *active != peer);
             link.end.near.set(Side::Closed);
             self.hub.0.borrow_mut().ring(self.rank, peer);
@@ -317,11 +337,29 @@ impl Link {
     fn read(&mut self, hub: &mut Hub, rank: u32, sink: &mut dyn Sink) -> Result<usize, RailFault> {
         let Some(model) = hub.reads else { return Ok(0) };
         let (peer, notes) = (self.end.peer, hub.requests.len());
-        let step = self.reads.step(hub, &mut self.end.outbound, (rank, peer), &model);
+        let ends = (&mut self.end.outbound, self.end.inbound.offer());
+        let step = self.reads.step(hub, ends, (rank, peer), &model);
         if hub.requests.len() > notes {
             self.end.far_visible.borrow_mut().push_back(hub.visible());
             hub.ring(rank, peer);
         }
+        Self::report(step, sink)
+    }
+
+    /// Ends a copy that was begun out of a mapping.
+    fn resume(&mut self, hub: &mut Hub, rank: u32, sink: &mut dyn Sink) -> Result<usize, RailFault> {
+        let inbound = &self.end.inbound;
+        Self::report(self.reads.resume(hub, rank, || inbound.offer()), sink)
+    }
+
+    /// Lists of what may be mapped; returns how many things happened, and whether something waits.
+    fn tend(&mut self, hub: &mut Hub, rank: u32) -> Result<(usize, bool), RailFault> {
+        let End { peer, inbound, mail, far_mail, .. } = &self.end;
+        let tended = self.reads.maps.tend(hub, inbound.offer(), (mail, far_mail), (rank, *peer));
+        tended.map_err(|()| RailFault::Corrupt)
+    }
+
+    fn report(step: Option<Step>, sink: &mut dyn Sink) -> Result<usize, RailFault> {
         match step {
             None | Some(Step::Wait) => return Ok(0),
             Some(Step::Corrupt) => return Err(RailFault::Corrupt),
@@ -458,7 +496,7 @@ impl Rail for ShmRail {
         }
         match hub.call(self.rank, peer.0) {
             Some(end) => {
-                self.links.insert(peer.0, Link::over(end, hub));
+                self.links.insert(peer.0, Link::over(end, self.rank, hub));
             }
             None => {
                 let known = hub.ranks.get(peer.0 as usize);
@@ -473,6 +511,7 @@ impl Rail for ShmRail {
         self.done.retain(|(of, _)| *of != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
+        link.end.outbound.offer(0);
         (link.reads, link.assist) = (Reads::default(), None);
         for queued in &mut link.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
@@ -537,11 +576,31 @@ impl Rail for ShmRail {
 
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         debug_assert!(!write, "no rank writes");
-        Ok(self.hub.0.borrow_mut().grants.add(self.rank, memory))
+        let hub = &mut *self.hub.0.borrow_mut();
+        let address = hub.offers[self.rank as usize].address_of(memory);
+        Ok(hub.grants.add(self.rank, memory, address))
     }
 
     fn deregister(&mut self, key: MemoryKey) {
         self.hub.0.borrow_mut().grants.remove(self.rank, key.key);
+    }
+
+    fn offer(&mut self, memory: Piece, _: BorrowedFd<'_>) {
+        let hub = &mut *self.hub.0.borrow_mut();
+        let Some(model) = hub.maps else { return };
+        let defect = hub.draws(model.unsafe_one_in).then(|| hub.rng.draw());
+        if hub.offers[self.rank as usize].add(memory, defect) {
+            let number = hub.offers[self.rank as usize].number();
+            Self::renumber(&mut self.links, number);
+        }
+    }
+
+    fn forget(&mut self, memory: Piece) {
+        let offers = &mut self.hub.0.borrow_mut().offers[self.rank as usize];
+        if offers.withdraw(memory) {
+            let number = offers.number();
+            Self::renumber(&mut self.links, number);
+        }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

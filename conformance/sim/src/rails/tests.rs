@@ -1,16 +1,17 @@
 //! Two ranks, a rail between them, and all that may become of subchannels (F-2, L-15 to L-17).
 
 use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
-use rerail_core::wire::{Body, Common, Data, Repr};
+use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
 use rerail_linux::rail::{Outgoing, Piece, Rail, Sink};
 
-use super::{PipeNet, ShmHub, StreamRail};
+use super::{MapModel, PipeNet, ReadModel, ShmHub, StreamRail};
 use crate::net::{BusModel, Direction, HcaModel, LinkModel, Net, PlaneModel, PortId, SubnetModel};
 use crate::rng::Rng;
 
@@ -327,5 +328,53 @@ fn a_stream_ends_with_its_link() {
         pair.connect(0);
         pair.until(|pair| pair.both_stand() && pair.sinks[1].up == life + 1);
         pair.sinks[0].down.clear();
+    }
+}
+
+/// L-18, L-20, F-2: a rank that was stopped between its look at the number of the list and its copy does not
+/// complete the read once the owner has given the subchannel up, and neither with memory that was withdrawn.
+#[test]
+fn no_copy_out_of_a_mapping_counts_once_its_memory_has_another_use() {
+    let model = ReadModel { portion: 64, bytes_per_second: 0, denied_one_in: 0, refused_one_in: 0, joint_unit: 0 };
+    let maps = MapModel { bytes_max: 1 << 20, unsafe_one_in: 0, refused_one_in: 0, busy_one_in: 0 };
+    for aborts in [false, true] {
+        let (mut pair, hub) = Pair::rings();
+        hub.set_reads(model, 1);
+        hub.set_maps(maps);
+        let mut memory = vec![1_u8; 128];
+        let whole = Piece { start: memory.as_mut_ptr(), len: memory.len() };
+        pair.rails[1].offer(whole, std::io::stdin().as_fd());
+        // SAFETY: the memory is there until the rails are gone.
+        let key = unsafe { pair.rails[1].register(whole, false) }.unwrap();
+        pair.connect(0);
+        pair.until(Pair::both_stand);
+        let mut target = vec![0_u8; 128];
+        let mut read = |pair: &mut Pair, bytes: usize| {
+            let pieces = [Piece { start: target.as_mut_ptr(), len: bytes }];
+            pair.posts += 1;
+            let id = PostId(Key { index: pair.posts, generation: 1 });
+            let kind =
+                PostKind::Read { from: RemoteKey { key: key.key, address: key.address, ..RemoteKey::default() } };
+            let outgoing = Outgoing { id, peer: PeerId(1), kind, header: &[], payload: &pieces, extent: 0 };
+            // SAFETY: the target is there until the rails are gone.
+            unsafe { pair.rails[0].post(outgoing) };
+        };
+        // The list comes with the first read.
+        read(&mut pair, 64);
+        pair.until(|_| hub.map_counts().lists == 1);
+        pair.until(|pair| pair.sinks[0].completed == 1);
+        let copies = hub.map_counts().copies;
+        read(&mut pair, 64);
+        pair.poll(0);
+        match aborts {
+            true => pair.abort(1),
+            false => pair.rails[1].forget(whole),
+        }
+        pair.poll(0);
+        assert_eq!((hub.map_counts().copies, hub.map_counts().stale), (copies, 1), "{aborts}");
+        // By its key it is read at once.
+        assert_eq!(pair.sinks[0].completed, if aborts { 1 } else { 2 });
+        pair.until(|pair| pair.sinks[0].standing != aborts);
+        assert!(aborts || target[..64] == memory[..64]);
     }
 }

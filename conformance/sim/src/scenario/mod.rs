@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::fault::FaultAt;
 use crate::net::HcaModel;
-use crate::rails::ReadModel;
+use crate::rails::{MapModel, ReadModel};
 use crate::rng::Rng;
 
 pub use cost::{CostSpec, NumaSpec};
@@ -51,7 +51,7 @@ pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use liar::{LiarSpec, QuirkSpec};
 pub use load::{LoadSpec, LoadStep};
 pub(crate) use placement::Placement;
-pub use polling::{CopySpec, ProgressSpec};
+pub use polling::{CopySpec, MapSpec, ProgressSpec};
 pub use random::RandomFaults;
 pub use settings::CoreSettings;
 pub use span::{Span, SpanError};
@@ -325,12 +325,20 @@ pub struct ShmSpec {
     /// Bytes of a unit of reads that both ranks copy, where a piece has four or more (L-21); 0: none is.
     #[serde(skip_serializing_if = "is_none")]
     pub joint_unit: u32,
+    /// Which memory ranks map of each other.
+    #[serde(skip_serializing_if = "MapSpec::is_none")]
+    pub maps: MapSpec,
     /// Ranks of a host use other rails beside.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_beside: bool,
 }
 
 impl ShmSpec {
+    /// How ranks map each other's memory; `None`: they don't.
+    pub fn maps(&self) -> Option<MapModel> {
+        (self.read && !self.maps.is_none()).then(|| self.maps.model())
+    }
+
     /// How ranks read; `None`: they don't.
     pub fn reads(&self) -> Option<ReadModel> {
         self.read.then_some(ReadModel {
@@ -512,6 +520,7 @@ impl Default for ShmSpec {
             denied_one_in: 0,
             refused_one_in: 0,
             joint_unit: 0,
+            maps: MapSpec::default(),
             others_beside: false,
         }
     }

@@ -5,6 +5,8 @@ use rerail_linux::settings::Progress;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::rails::MapModel;
+
 /// `rerail_linux::settings::Progress` by its names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,6 +54,33 @@ impl CopySpec {
     /// Whether copies take no time.
     pub fn is_free(&self) -> bool {
         *self == CopySpec::default()
+    }
+}
+
+/// Memory that ranks allocate so that those of their host may map it (L-18), and what fails of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MapSpec {
+    /// Bytes that a rank maps of a peer, at most; 0: ranks allocate no such memory.
+    pub bytes_max: u64,
+    /// One file in so many may not be mapped, as it might shrink, has holes, is no memory, ...; 0: none.
+    pub unsafe_one_in: u64,
+    /// One mapping in so many is refused, one descriptor in so many is lost; 0: none.
+    pub refused_one_in: u64,
+    /// One request or answer in so many waits for a socket that is full; 0: none.
+    pub busy_one_in: u64,
+}
+
+impl MapSpec {
+    /// The hub's.
+    pub(super) fn model(self) -> MapModel {
+        let MapSpec { bytes_max, unsafe_one_in, refused_one_in, busy_one_in } = self;
+        MapModel { bytes_max, unsafe_one_in, refused_one_in, busy_one_in }
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.bytes_max == 0
     }
 }
 

@@ -32,7 +32,7 @@ use super::FaultMenu;
 use crate::cluster::fault::{Fault, FaultAt, Kind};
 use crate::cluster::place::Place;
 use crate::rng::Rng;
-use crate::scenario::{CopySpec, HcaSpec, ProgressSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
+use crate::scenario::{CopySpec, HcaSpec, MapSpec, ProgressSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
 
 /// Devices of scenarios: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -77,6 +77,7 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     polling(&mut scenario, &mut Rng::new(seed, "polling"));
     let joint = &mut Rng::new(seed, "joint copies");
     scenario.shm.joint_unit = joint.pick(&[0, 16, 64, 1000, 4096]).copied().unwrap_or(0);
+    mapped_memory(&mut scenario, &mut Rng::new(seed, "mapped memory"));
     let kinds = fault_menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
@@ -258,6 +259,19 @@ fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
     shm.read_bytes_per_second = rng.pick(&[0, 100_000_000, 8_000_000_000]).copied().unwrap_or(0);
     shm.denied_one_in = rng.pick(&[0, 0, 1, 3]).copied().unwrap_or(0);
     shm.refused_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
+}
+
+/// Whether ranks of a host map each other's memory, and what fails of that.
+fn mapped_memory(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.shm.maps = MapSpec {
+        bytes_max: rng.pick(&[0, 0, 100_000, 1 << 30]).copied().unwrap_or(0),
+        unsafe_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),
+        refused_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),
+        busy_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),
+    };
+    if scenario.shm.maps.is_none() {
+        scenario.shm.maps = MapSpec::default();
+    }
 }
 
 /// Deadlines and pauses on the time scale of these simulations, whose faults are over within 20 ms. A living

@@ -134,7 +134,7 @@ impl Common {
 
     /// Memory of a rank; `None` has been noted.
     pub(super) fn alloc(&self, cx: &mut Cx<'_>, bytes: u64) -> Option<RegionId> {
-        let region = cx.engine.alloc(bytes.max(1) as usize);
+        let region = cx.alloc(bytes.max(1) as usize);
         if let Err(error) = &region {
             self.crash(cx, format!("{bytes} bytes of memory: {error}"));
         }

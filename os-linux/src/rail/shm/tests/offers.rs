@@ -7,11 +7,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
+use rerail_core::shm::OFFERS_MAX;
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::copy::BYTES_PER_POLL;
-use super::super::offers::{Answer, LIST_REQUEST, ListRequest, Maps, OFFERS_MAX, Offers};
+use super::super::offers::{Answer, LIST_REQUEST, ListRequest, Maps, Offers};
 use super::super::socket::{BELL, Received};
 use super::hostile::join;
 use super::reads::{at, pattern, whole};

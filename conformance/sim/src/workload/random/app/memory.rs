@@ -45,6 +45,9 @@ impl Zone {
     }
 }
 
+/// The list of what peers may map changes at one event in so many.
+const OFFERS_CHANGE_ONE_IN: u64 = 20;
+
 /// Bytes of a temporary window.
 pub const TEMPORARY_BYTES: u64 = 3000;
 
@@ -59,7 +62,7 @@ impl Player {
         let claimed = Arena::bytes_for(plan.claimed_bytes_max(self.rank));
         let zones = [turns, others, claimed].map(|bytes| bytes.next_multiple_of(64));
         let bytes = [plan.window_bytes(), zones.iter().sum(), send_bytes(plan, self.rank)];
-        let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
+        let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.alloc(*bytes as usize).ok()).collect();
         let [window, receive, send] = regions[..] else {
             panic!("the machine has no {bytes:?} bytes for a rank");
         };
@@ -76,7 +79,7 @@ impl Player {
         let receive = (receive, Arena::with_zones(cx.engine.bytes_mut(receive).expect("just made"), &zones));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
         let temporary = cx.engine.config().windows_max >= WINDOWS;
-        let temporary = temporary.then(|| cx.engine.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
+        let temporary = temporary.then(|| cx.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
         if let Some(temporary) = temporary {
             let can = |read, write| Access { read, write, atomic: false };
             let at = |offset| MemRef { region: window, offset };
@@ -96,6 +99,16 @@ impl Player {
             }
         }
         shared.ranks[self.rank as usize] = Some(Memory { window, receive, send, temporary, withdrawn: None });
+    }
+
+    /// Now and then memory without use comes or goes, so that the list of what peers may map is another one.
+    pub(super) fn change_offers(&mut self, cx: &mut Cx<'_>) {
+        if cx.is_mapped() && cx.rng.one_in(OFFERS_CHANGE_ONE_IN) {
+            self.unused = match self.unused.take() {
+                Some(region) => cx.engine.free(region).err().map(|_| region),
+                None => cx.alloc(TEMPORARY_BYTES as usize).ok(),
+            };
+        }
     }
 
     /// Ends the exposure of the temporary window, and keeps what it holds. False: not now, something is being

@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use rerail_core::endpoint::{Completion, Event, Notify, OpError};
 use rerail_core::ids::{Cookie, OpId, WindowId};
+use rerail_core::mem::RegionId;
 use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
@@ -220,6 +221,8 @@ pub struct Player {
     retracted: BTreeSet<u32>,
     /// The temporary window, until it is withdrawn.
     temporary: Option<WindowId>,
+    /// Memory that peers may map, and that has no use.
+    unused: Option<RegionId>,
     /// Processes are gone whose loss must be reported to this rank.
     waits_for_event: bool,
     /// After losses: messages lie about that there was no room for.
@@ -266,6 +269,7 @@ impl Player {
             values: 0,
             retracted: BTreeSet::new(),
             temporary: None,
+            unused: None,
             waits_for_event: false,
             is_unswept: false,
             failed: false,
@@ -474,6 +478,7 @@ impl App for Player {
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
         let lost = matches!(event, Event::PeerLost { .. });
+        self.change_offers(cx);
         self.handle_event(cx, event);
         if lost && cx.phase == Phase::Liveness {
             self.handle_losses(cx);
