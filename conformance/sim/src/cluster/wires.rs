@@ -54,7 +54,7 @@ impl Wires {
             shm.set_reads(reads, seed);
         }
         if let Some(maps) = scenario.shm.maps() {
-            shm.set_maps(maps);
+            shm.set_maps(maps, seed);
         }
         shm.set_copies(scenario.shm.copies, scenario.shm.ring_reads);
         let streams = carries_streams(scenario)?;

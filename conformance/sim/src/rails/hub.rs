@@ -43,6 +43,8 @@ pub(super) struct Hub {
     /// By rank.
     pub(super) offers: Vec<Offers>,
     pub(super) mapped: MapCounts,
+    /// What becomes of files and mappings.
+    pub(super) map_rng: Rng,
     copies: CopySpec,
     /// When the memory bus of each process, or of each host, is free.
     buses: Vec<Time>,
@@ -128,6 +130,7 @@ impl ShmHub {
             maps: None,
             offers,
             mapped: MapCounts::default(),
+            map_rng: Rng::new(0, "mapped memory"),
             copies: CopySpec::default(),
             buses,
             ring_reads: RingReads::Burst,
@@ -143,8 +146,10 @@ impl ShmHub {
     }
 
     /// The ranks map each other's memory from now on.
-    pub fn set_maps(&self, model: MapModel) {
-        self.0.borrow_mut().maps = Some(model);
+    pub fn set_maps(&self, model: MapModel, seed: u64) {
+        let hub = &mut *self.0.borrow_mut();
+        hub.maps = Some(model);
+        hub.map_rng = Rng::new(seed, "mapped memory");
     }
 
     /// What copies through rings take from now on, and how packets of large messages are taken.
@@ -252,12 +257,12 @@ impl Hub {
 
     /// Whether a rank may read the memory of a peer that it connects with.
     pub(super) fn may_read(&mut self) -> bool {
-        self.reads.is_some_and(|model| !self.draws(model.denied_one_in))
+        self.reads.is_some_and(|model| model.denied_one_in == 0 || !self.rng.one_in(model.denied_one_in))
     }
 
-    /// Whether one case in so many is this one; 0: none is.
+    /// Whether one case of mapped memory in so many is this one; 0: none is.
     pub(super) fn draws(&mut self, one_in: u64) -> bool {
-        one_in > 0 && self.rng.one_in(one_in)
+        one_in > 0 && self.map_rng.one_in(one_in)
     }
 
     /// A rank has read so many bytes of memory.

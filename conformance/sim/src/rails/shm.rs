@@ -588,7 +588,7 @@ impl Rail for ShmRail {
     fn offer(&mut self, memory: Piece, _: BorrowedFd<'_>) {
         let hub = &mut *self.hub.0.borrow_mut();
         let Some(model) = hub.maps else { return };
-        let defect = hub.draws(model.unsafe_one_in).then(|| hub.rng.draw());
+        let defect = hub.draws(model.unsafe_one_in).then(|| hub.map_rng.draw());
         if hub.offers[self.rank as usize].add(memory, defect) {
             let number = hub.offers[self.rank as usize].number();
             Self::renumber(&mut self.links, number);

@@ -340,7 +340,7 @@ fn no_copy_out_of_a_mapping_counts_once_its_memory_has_another_use() {
     for aborts in [false, true] {
         let (mut pair, hub) = Pair::rings();
         hub.set_reads(model, 1);
-        hub.set_maps(maps);
+        hub.set_maps(maps, 1);
         let mut memory = vec![1_u8; 128];
         let whole = Piece { start: memory.as_mut_ptr(), len: memory.len() };
         pair.rails[1].offer(whole, std::io::stdin().as_fd());

@@ -264,7 +264,7 @@ fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
 /// Whether ranks of a host map each other's memory, and what fails of that.
 fn mapped_memory(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.shm.maps = MapSpec {
-        bytes_max: rng.pick(&[0, 0, 100_000, 1 << 30]).copied().unwrap_or(0),
+        bytes_max: rng.pick(&[0, 1 << 20, 1 << 30, 1 << 30]).copied().unwrap_or(0),
         unsafe_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),
         refused_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),
         busy_one_in: rng.pick(&[0, 2, 10]).copied().unwrap_or(0),

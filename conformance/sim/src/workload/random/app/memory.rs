@@ -103,7 +103,7 @@ impl Player {
 
     /// Now and then memory without use comes or goes, so that the list of what peers may map is another one.
     pub(super) fn change_offers(&mut self, cx: &mut Cx<'_>) {
-        if cx.is_mapped() && cx.rng.one_in(OFFERS_CHANGE_ONE_IN) {
+        if cx.is_mapped() && self.offer_draws.one_in(OFFERS_CHANGE_ONE_IN) {
             self.unused = match self.unused.take() {
                 Some(region) => cx.engine.free(region).err().map(|_| region),
                 None => cx.alloc(TEMPORARY_BYTES as usize).ok(),

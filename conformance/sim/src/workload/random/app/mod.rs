@@ -223,6 +223,8 @@ pub struct Player {
     temporary: Option<WindowId>,
     /// Memory that peers may map, and that has no use.
     unused: Option<RegionId>,
+    /// When it comes and goes: what else is drawn stays as it is.
+    offer_draws: Rng,
     /// Processes are gone whose loss must be reported to this rank.
     waits_for_event: bool,
     /// After losses: messages lie about that there was no room for.
@@ -270,6 +272,7 @@ impl Player {
             retracted: BTreeSet::new(),
             temporary: None,
             unused: None,
+            offer_draws: Rng::new(rank.into(), "offers"),
             waits_for_event: false,
             is_unswept: false,
             failed: false,
