@@ -3,9 +3,14 @@
  *
  *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc] [fresh]
  *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc] [fresh]
+ *   mpi_bench put|get BYTES BATCH BATCHES WARMUP WINDOW [alloc]
+ *   mpi_bench meet|all BYTES BATCH BATCHES WARMUP
  *
  * All messages have the same memory, by alloc that of MPI_Alloc_mem. By fresh it is rewritten before each message, and so these
- * go one at a time.
+ * go one at a time. put and get: windows of so many accesses, each ended by a flush, while the owner of the memory waits in
+ * MPI_Recv. meet: in each round pairs are drawn anew, and the two exchange a message; all: in each round every rank sends one
+ * to every other. Of these two, all ranks measure, and rank 0 prints the nanoseconds of a round.
+ *
  * Rank i of the first half measures with rank i of the second half, all pairs at once. Rank 0 prints the nanoseconds of a
  * message (half a round trip, the mean of the pairs; or one message of a window, of all pairs together) of each batch, one a
  * line. MPI_BENCH_PIN=A,B,... pins rank 0 to processor A, rank 1 to processor B, and so on. */
@@ -17,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024 };
+enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024, RANKS_MAX = 64 };
 
 static char *outgoing, *incoming;
 static long bytes;
@@ -74,6 +79,66 @@ static void windows(int first, int peer, long batch, long window)
     }
 }
 
+/* The peer of a rank in a round: ranks in an order that the round draws, in pairs. As in conformance/src/perf/many.rs. */
+static int met(int rank, int size, unsigned long long round)
+{
+    int order[RANKS_MAX];
+    unsigned long long state = round * 2 + 1;
+    for (int at = 0; at < size; at++)
+        order[at] = at;
+    for (int at = size - 1; at > 0; at--) {
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        int other = (state >> 33) % (at + 1), kept = order[at];
+        order[at] = order[other];
+        order[other] = kept;
+    }
+    for (int at = 0; at < size; at++)
+        if (order[at] == rank)
+            return order[at ^ 1];
+    return rank;
+}
+
+static void meet(int rank, int size, long batch)
+{
+    static unsigned long long rounds;
+    MPI_Request requests[2];
+    MPI_Status statuses[2];
+    for (long round = 0; round < batch; round++) {
+        int peer = met(rank, size, rounds++);
+        MPI_Irecv(incoming, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, statuses);
+    }
+}
+
+static void all_to_all(int rank, int size, long batch)
+{
+    MPI_Request requests[2 * RANKS_MAX];
+    MPI_Status statuses[2 * RANKS_MAX];
+    for (long round = 0; round < batch; round++) {
+        int count = 0;
+        for (int by = 1; by < size; by++)
+            MPI_Irecv(incoming + by * bytes, bytes, MPI_BYTE, (rank + size - by) % size, DATA, MPI_COMM_WORLD,
+                      &requests[count++]);
+        for (int by = 1; by < size; by++)
+            MPI_Isend(outgoing, bytes, MPI_BYTE, (rank + by) % size, DATA, MPI_COMM_WORLD, &requests[count++]);
+        MPI_Waitall(count, requests, statuses);
+    }
+}
+
+static void accesses(int is_put, int peer, long batch, long window, MPI_Win win)
+{
+    for (long round = 0; round < batch; round++) {
+        for (long number = 0; number < window; number++) {
+            if (is_put)
+                MPI_Put(outgoing, bytes, MPI_BYTE, peer, 0, bytes, MPI_BYTE, win);
+            else
+                MPI_Get(incoming, bytes, MPI_BYTE, peer, 0, bytes, MPI_BYTE, win);
+        }
+        MPI_Win_flush(peer, win);
+    }
+}
+
 static void pin(int rank)
 {
     const char *pin = getenv("MPI_BENCH_PIN");
@@ -98,11 +163,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    int is_rate = argc > 1 && strcmp(argv[1], "rate") == 0;
+    int is_rate = argc > 1 && strcmp(argv[1], "rate") == 0, is_put = argc > 1 && strcmp(argv[1], "put") == 0;
+    int is_get = argc > 1 && strcmp(argv[1], "get") == 0, is_meet = argc > 1 && strcmp(argv[1], "meet") == 0;
+    int is_all = argc > 1 && strcmp(argv[1], "all") == 0, is_access = is_put || is_get;
     long window = argc > 6 ? atol(argv[6]) : 1;
-    if (size < 2 || size % 2 || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
+    if (size < 2 || size % 2 || size > RANKS_MAX || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc] [fresh], with 2 ranks or more\n");
+            fprintf(stderr, "usage: mpi_bench latency|rate|put|get|meet|all BYTES BATCH BATCHES WARMUP [WINDOW] [alloc] [fresh], with 2 ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
@@ -113,7 +180,7 @@ int main(int argc, char **argv)
         is_allocated |= strcmp(argv[number], "alloc") == 0;
         is_fresh |= strcmp(argv[number], "fresh") == 0;
     }
-    long room = bytes < 64 ? 64 : bytes;
+    long room = (bytes < 64 ? 64 : bytes) * (is_all ? size : 1);
     if (is_allocated) {
         MPI_Alloc_mem(room, MPI_INFO_NULL, &outgoing);
         MPI_Alloc_mem(room, MPI_INFO_NULL, &incoming);
@@ -123,7 +190,18 @@ int main(int argc, char **argv)
     /* Written to before it is measured: pages that were never written are all the same one. */
     memset(outgoing, 1 + rank, room);
     memset(incoming, 0, room);
-    double messages = is_rate ? (double)batch * window : 2.0 * batch;
+    MPI_Win win = MPI_WIN_NULL;
+    if (is_access) {
+        /* What the peer accesses. */
+        char *memory = is_put ? incoming : outgoing;
+        if (is_allocated) {
+            MPI_Win_allocate(room, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+            memset(memory, 1 + rank, room);
+        } else
+            MPI_Win_create(memory, room, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+        MPI_Win_lock_all(0, win);
+    }
+    double messages = is_meet || is_all ? batch : is_access || is_rate ? (double)batch * window : 2.0 * batch;
     int pairs = size / 2, first = rank < pairs, peer = first ? rank + pairs : rank - pairs;
     double *times = calloc(batches, sizeof *times), *all = calloc(batches * size, sizeof *all);
     if (!times || !all)
@@ -133,10 +211,28 @@ int main(int argc, char **argv)
         double start = now_ns();
         if (is_rate)
             windows(first, peer, batch, window);
+        else if (is_meet)
+            meet(rank, size, batch);
+        else if (is_all)
+            all_to_all(rank, size, batch);
+        else if (is_access && first)
+            accesses(is_put, peer, batch, window, win);
+        else if (is_access)
+            break;
         else
             latency(first, peer, batch);
         if (number >= warmup)
             times[number - warmup] = (now_ns() - start) / messages;
+    }
+    if (is_access) {
+        /* The owner of the memory is in a call until then. */
+        if (first)
+            MPI_Send(outgoing, 0, MPI_BYTE, peer, ANSWER, MPI_COMM_WORLD);
+        else
+            MPI_Recv(incoming, 0, MPI_BYTE, peer, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Win_unlock_all(win);
+        MPI_Win_free(&win);
+        is_rate = 1;
     }
     MPI_Gather(times, batches, MPI_DOUBLE, all, batches, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     for (long number = 0; rank == 0 && number < batches; number++) {

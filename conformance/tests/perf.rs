@@ -201,3 +201,23 @@ fn mapped_memory_is_read_to_the_byte() {
         assert_eq!((report["verified"].as_bool(), report["path"].as_str()), (Some(true), Some("shm")));
     }
 }
+
+/// Batches of puts and gets, of one pair and of two; rounds of more ranks than there may be processors.
+#[test]
+fn batches_measure_accesses_and_rounds_of_all_ranks() {
+    let batch = ["--batch", "3", "--iterations", "2", "--warmup", "1", "--json"];
+    for options in [
+        &["latency", "--op", "put", "--sizes", "0,8,100000"][..],
+        &["rate", "--op", "get", "--sizes", "8,100000", "--window", "4"],
+        &["latency", "--op", "get", "--sizes", "1000", "--pairs", "2", "--mapped"],
+        &["meet", "--sizes", "0,8,100000", "--pairs", "3"],
+        &["all", "--sizes", "8,100000", "--pairs", "3"],
+    ] {
+        let report = result(rerail().arg("perf").args(options).args(batch));
+        let sizes = report["sizes"].as_array().unwrap();
+        assert!(!sizes.is_empty() && sizes.iter().all(|line| line["batches"]["median_ns"].as_f64() > Some(0.0)));
+    }
+    for wrong in [&["meet", "--op", "put"][..], &["latency", "--pairs", "2"], &["mixed", "--batch", "2"]] {
+        assert_eq!(rerail().arg("perf").args(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
+    }
+}

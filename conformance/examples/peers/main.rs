@@ -6,6 +6,7 @@
 //! absent is reported as absent. Rounds that begin while the machine does something else are waited for, and
 //! marked where that took too long.
 
+mod cases;
 mod steady;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plotters::prelude::*;
 use serde_json::{Map, Value, json};
 
+use cases::{Case, Measure, bar, cases};
 use steady::{Lines, Steady, all_of, cache_line_round_trip, is_same_place};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -60,82 +62,15 @@ struct Args {
     mpi: PathBuf,
 }
 
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Measure {
-    /// Half a round trip.
-    Latency,
-    /// A message of windows of so many.
-    Window(u64),
-}
-
-struct Case {
-    name: String,
-    measure: Measure,
-    bytes: u64,
-    /// Round trips or windows between two readings of the clock.
-    batch: u64,
-    /// In memory of the transport's own making: `alloc_shared`, `MPI_Alloc_mem`.
-    allocated: bool,
-    /// The data is rewritten before each message.
-    fresh: bool,
-}
-
-impl Case {
-    /// Whether the way of a cache line is a good part of the time.
-    fn is_small(&self) -> bool {
-        self.measure == Measure::Latency && self.bytes <= 8 << 10
-    }
-}
-
 /// Batches of a run, and those before.
 const BATCHES: u64 = 21;
 const WARMUP: u64 = 3;
-/// A small message.
-const SMALL: u64 = 8;
-const BYTES_1_MIB: u64 = 1 << 20;
-const BYTES_32_MIB: u64 = 32 << 20;
-/// From here on messages are measured in allocated memory too.
-const LARGE: u64 = 64 << 10;
-/// Kinds of memory and data that they are measured in beside ordinary memory and unchanged data: the name,
-/// whether it is allocated, whether the data is fresh.
-const LARGE_KINDS: [(&str, bool, bool); 3] =
-    [("allocated", true, false), ("fresh", false, true), ("allocated_fresh", true, true)];
 /// Longest time of one run.
 const RUN: Duration = Duration::from_secs(60);
 /// The machine is idle if other processes take no more of its processors than this.
 const IDLE_BUSY_MAX: f64 = 0.05;
 /// Looks for that long whether it is.
 const IDLE_SAMPLE: Duration = Duration::from_millis(300);
-
-fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for bytes in [8, 168, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20, 32 << 20] {
-        let batch = ((8 << 20) / bytes.max(2048)).clamp(4, 2000);
-        let (name, measure) = (format!("latency_{bytes}"), Measure::Latency);
-        if bytes >= LARGE {
-            for (what, allocated, fresh) in LARGE_KINDS {
-                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh });
-            }
-        }
-        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false });
-    }
-    for window in [1, 8, 64] {
-        let (name, measure) = (format!("rate_{SMALL}_window_{window}"), Measure::Window(window));
-        cases.push(Case { name, measure, bytes: SMALL, batch: 4096 / window, allocated: false, fresh: false });
-    }
-    for bytes in [8 << 10, 64 << 10, 1 << 20, 4 << 20, 32 << 20] {
-        let batch = ((16 << 20) / (bytes * 16)).clamp(1, 64);
-        let (name, measure) = (format!("bandwidth_{bytes}"), Measure::Window(16));
-        if bytes >= LARGE {
-            for (what, allocated, fresh) in LARGE_KINDS {
-                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh });
-            }
-        }
-        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false });
-    }
-    cases
-}
 
 /// A program that measures a case: nanoseconds of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,14 +110,23 @@ impl Peer {
     fn measure(self, args: &Args, case: &Case) -> Outcome<Option<f64>> {
         let rounds = (case.batch * BATCHES, case.batch * WARMUP);
         let pins = (args.pin[0].to_string(), args.pin[1].to_string());
-        let (ranks, pair) =
-            ((2 * args.pairs).to_string(), args.pin.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+        let pairs = case.pairs(args.pairs);
+        let ranks = (2 * pairs).to_string();
+        let pair = args.pin.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let bench = |command: &mut Command, program: PathBuf| {
-            let kind = if case.measure == Measure::Latency { "latency" } else { "rate" };
+            let kind = match case.measure {
+                Measure::Latency => "latency",
+                Measure::Window(_) => "rate",
+                Measure::Access(true, _) => "put",
+                Measure::Access(false, _) => "get",
+                Measure::Meet => "meet",
+                Measure::All => "all",
+            };
             command.arg(program).args([kind, &case.bytes.to_string(), &case.batch.to_string()]);
-            command.args([BATCHES.to_string(), WARMUP.to_string()]).env("MPI_BENCH_PIN", &pair);
-            let window = if let Measure::Window(window) = case.measure { window } else { 1 };
-            command.arg(window.to_string());
+            command.args([BATCHES.to_string(), WARMUP.to_string(), case.window().to_string()]);
+            if !case.is_of_many() {
+                command.env("MPI_BENCH_PIN", &pair);
+            }
             if case.allocated {
                 command.arg("alloc");
             }
@@ -193,20 +137,23 @@ impl Peer {
         match self {
             Peer::Rerail => {
                 let mut command = Command::new(&args.rerail);
-                command.args(["perf", if case.measure == Measure::Latency { "latency" } else { "rate" }, "--json"]);
-                command.args([
-                    "--pairs",
-                    &args.pairs.to_string(),
-                    "--pin",
-                    &pair,
-                    "--sizes",
-                    &case.bytes.to_string(),
-                    "--batch",
-                    &case.batch.to_string(),
-                ]);
+                let kind = match case.measure {
+                    Measure::Latency => "latency",
+                    Measure::Window(_) | Measure::Access(..) => "rate",
+                    Measure::Meet => "meet",
+                    Measure::All => "all",
+                };
+                command.args(["perf", kind, "--json", "--pairs", &pairs.to_string()]);
+                command.args(["--sizes", &case.bytes.to_string(), "--batch", &case.batch.to_string()]);
+                if !case.is_of_many() {
+                    command.args(["--pin", &pair]);
+                }
+                if let Measure::Access(is_put, _) = case.measure {
+                    command.args(["--op", if is_put { "put" } else { "get" }]);
+                }
                 command.args(["--iterations", &BATCHES.to_string(), "--warmup", &WARMUP.to_string()]);
-                if let Measure::Window(window) = case.measure {
-                    command.args(["--window", &window.to_string()]);
+                if matches!(case.measure, Measure::Window(_) | Measure::Access(..)) {
+                    command.args(["--window", &case.window().to_string()]);
                 }
                 if case.allocated {
                     command.arg("--mapped");
@@ -217,17 +164,23 @@ impl Peer {
                 let printed: Value = serde_json::from_str(&output(command)?)?;
                 let line = &printed["sizes"][0];
                 let ns = match case.measure {
-                    Measure::Latency => line["batches"]["median_ns"].as_f64(),
                     Measure::Window(_) => line["messages_per_second"].as_f64().map(|rate| 1e9 / rate),
+                    _ => line["batches"]["median_ns"].as_f64(),
                 };
                 ns.map(Some).ok_or_else(|| format!("rerail printed no time: {printed}").into())
             }
             // Their programs measure one pair, and never write the data.
-            Peer::Ucx | Peer::Libfabric if args.pairs > 1 || case.fresh => Ok(None),
+            Peer::Ucx | Peer::Libfabric if pairs > 1 || case.fresh => Ok(None),
+            // Its memory for accesses is of its own making.
+            Peer::Ucx if matches!(case.measure, Measure::Access(..)) && !case.allocated => Ok(None),
             Peer::Ucx => {
-                let (kind, window) = match case.measure {
-                    Measure::Latency => ("tag_lat", 1),
-                    Measure::Window(window) => ("tag_bw", window),
+                let kind = match case.measure {
+                    Measure::Latency => "tag_lat",
+                    // Until the peer sees it, which no other test of puts shows.
+                    Measure::Access(true, 1) => "ucp_put_lat",
+                    Measure::Access(true, _) => "ucp_put_bw",
+                    Measure::Access(false, _) => "ucp_get",
+                    _ => "tag_bw",
                 };
                 let port = free_port()?;
                 let test = |pin: &str| {
@@ -240,7 +193,14 @@ impl Peer {
                 server.args(["-p", &port]);
                 let mut client = test(&pins.0);
                 client.args(["localhost", "-p", &port, "-f", "-t", kind, "-s", &case.bytes.to_string()]);
-                client.args(["-n", &rounds.0.to_string(), "-w", &rounds.1.to_string(), "-O", &window.to_string()]);
+                client.args([
+                    "-n",
+                    &rounds.0.to_string(),
+                    "-w",
+                    &rounds.1.to_string(),
+                    "-O",
+                    &case.window().to_string(),
+                ]);
                 let line = pair_output(server, client)?;
                 let line = line.lines().last().unwrap_or_default();
                 // iterations, median, average, overall average in us, and then rates.
@@ -272,7 +232,10 @@ impl Peer {
                 command.args(["-n", &ranks, "--bind-to", "none", "--oversubscribe", "--mca", "btl", "self,vader"]);
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
                 // Debian's yields the processor at each empty poll where it finds itself short of them.
-                command.args(["--mca", "mpi_yield_when_idle", "0", "--mca", "pml", "ob1"]);
+                command.args(["--mca", "pml", "ob1"]);
+                if !case.is_of_many() {
+                    command.args(["--mca", "mpi_yield_when_idle", "0"]);
+                }
                 bench(&mut command, args.mpi.join("mpi_bench.openmpi"));
                 median(&output(command)?).map(Some)
             }
@@ -389,41 +352,6 @@ fn best(times: &Times, case: usize) -> Option<(f64, f64, Peer)> {
     let peers = Peer::ALL.into_iter().filter(|&peer| peer != Peer::Rerail);
     let (time, peer) = peers.filter_map(|peer| Some((median(peer)?, peer))).min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some((median(Peer::Rerail)?, time, peer))
-}
-
-/// What must hold of a case, and whether it does.
-fn bar(case: &Case, ours: f64, best: f64, steady: Option<&Steady>) -> Option<(String, bool)> {
-    let ratio = ours / best;
-    match case.measure {
-        Measure::Latency if case.is_small() => {
-            let Some(&Steady { rounds, ratio, beyond }) = steady else {
-                return Some(("no round on processors that stay".into(), false));
-            };
-            let holds = if case.bytes == SMALL { beyond <= 0.6 } else { ratio <= 1.0 / 0.97 };
-            let bar = if case.bytes == SMALL { "at most 0.60" } else { "never behind" };
-            let line = format!("{ratio:.2} x, beyond half a cache line's round trip {beyond:.2} x");
-            Some((format!("{line}, in {rounds} rounds on the same processors: {bar}"), holds))
-        }
-        // shiba-2005 and past it.
-        Measure::Latency if case.bytes == LARGE => {
-            let most = if case.allocated { 0.5 } else { 0.85 };
-            Some((format!("{ratio:.2} x, at most {most}"), ratio <= most))
-        }
-        Measure::Window(16) if case.bytes >= LARGE => {
-            let least = match (case.allocated, case.bytes, case.fresh) {
-                (true, ..) => 2.0,
-                (false, LARGE, _) => 0.97,
-                (false, BYTES_32_MIB, _) => 1.6,
-                (false, _, true) => 1.1,
-                (false, BYTES_1_MIB, false) => 1.4,
-                _ => 1.5,
-            };
-            Some((format!("bandwidth {:.2} x, at least {least}", 1.0 / ratio), 1.0 / ratio >= least))
-        }
-        Measure::Latency if case.bytes > LARGE => Some(("never behind".into(), ratio <= 1.0 / 0.97)),
-        Measure::Window(64) => Some((format!("rate {:.2} x, at least 2", 1.0 / ratio), 1.0 / ratio >= 2.0)),
-        _ => None,
-    }
 }
 
 fn main() -> ExitCode {

@@ -29,6 +29,18 @@ pub enum Measure {
     /// Messages of mixed sizes both ways, puts and atomics beside them, for --seconds: each must come once,
     /// in order and as it was sent. For networks that fail meanwhile.
     Mixed,
+    /// All ranks, of which there may be more than processors: in each round pairs are drawn anew, and the two
+    /// exchange a message; the time of a round.
+    Meet,
+    /// The same, where in each round every rank sends a message to every other.
+    All,
+}
+
+impl Measure {
+    /// Whether all ranks measure, each with others.
+    pub fn is_of_many(self) -> bool {
+        matches!(self, Measure::Meet | Measure::All)
+    }
 }
 
 /// By which operation `perf` moves data.
@@ -79,7 +91,7 @@ pub struct PerfArgs {
     pub batch: Option<u64>,
     /// So many pairs of ranks at once, each as one would be alone; times are the median of the pairs', rates
     /// all pairs' together.
-    #[arg(long, default_value_t = 1, requires = "batch", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub pairs: u32,
     /// Pin the ranks to these processors, with several pairs first those of all senders; without it: to the
     /// first ones that this process may use.

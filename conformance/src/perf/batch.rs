@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest, TagMatch};
+use rerail_core::endpoint::{Event, GetRequest, PutRequest, RecvRequest, Remote, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::Seg;
 use rerail_linux::driver::Transport;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::{Session, SessionError};
 
-use super::kernel::{Buffers, KernelError, Pair};
+use super::kernel::{Access, Buffers, KernelError, Pair};
 
 /// Tag of measured messages.
 const DATA: u64 = 1 << 42;
@@ -74,6 +74,36 @@ pub fn of_pairs(spreads: &[Spread]) -> Option<Spread> {
         min_ns: spreads.iter().map(|spread| spread.min_ns).fold(f64::INFINITY, f64::min),
         max_ns: spreads.iter().map(|spread| spread.max_ns).fold(0.0, f64::max),
     })
+}
+
+/// Windows of puts or gets, each window complete before the next one; the result is the first rank's. The
+/// owner of the memory waits for a message meanwhile.
+pub fn accesses(
+    session: &mut Session,
+    pair: Pair,
+    buffers: Buffers,
+    (access, bytes, window): (Access, u64, u64),
+    batches: Batches,
+) -> Result<Option<Spread>, KernelError> {
+    let first = session.rank() == pair.first;
+    let mut end = End::new(session, pair, buffers, (bytes, false));
+    if !first {
+        end.recv(ANSWER)?;
+        end.until(0, 1)?;
+        return Ok(None);
+    }
+    let spread = measure(first, window * batches.batch, batches, || {
+        for _ in 0..batches.batch {
+            let (sent, received) = (end.sent, end.received);
+            (0..window).try_for_each(|_| end.access(access))?;
+            end.until(sent + window, received)?;
+        }
+        Ok(())
+    });
+    let sent = end.sent;
+    end.send(ANSWER, 0)?;
+    end.until(sent + 1, 0)?;
+    spread
 }
 
 /// One of the two ends.
@@ -153,7 +183,8 @@ pub fn windows(
     })
 }
 
-fn measure(
+/// Times batches; the result is the first rank's.
+pub fn measure(
     first: bool,
     messages: u64,
     batches: Batches,
@@ -188,6 +219,19 @@ impl<'s> End<'s> {
         }
         let send = SendRequest { tag: Some(tag), cookie: Cookie(0), ..SendRequest::new(self.peer, &segments) };
         self.transport.send(&send).map_err(SessionError::Request)?;
+        Ok(())
+    }
+
+    fn access(&mut self, access: Access) -> Result<(), KernelError> {
+        let here = if access.put { self.buffers.outgoing } else { self.buffers.incoming };
+        let segments = [Seg::new(here, 0, self.bytes)];
+        let remote = Remote { peer: self.peer, window: access.window, offset: 0 };
+        match access.put {
+            // A put is complete when it is placed, whatever the level.
+            true => self.transport.put(&PutRequest { cookie: Cookie(0), ..PutRequest::new(remote, &segments) }),
+            false => self.transport.get(&GetRequest { cookie: Cookie(0), ..GetRequest::new(remote, &segments) }),
+        }
+        .map_err(SessionError::Request)?;
         Ok(())
     }
 

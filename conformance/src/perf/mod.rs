@@ -5,6 +5,7 @@ mod baseline;
 mod batch;
 pub mod ends;
 pub mod kernel;
+mod many;
 mod mixed;
 pub mod pin;
 pub mod rails;
@@ -66,15 +67,19 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     if args.seconds.is_some() && args.sizes.len() > 1 && !is_mixed {
         return Err(Failure::usage("--seconds measures messages of one size"));
     }
-    if args.batch.is_some()
-        && (args.op != Operation::Send || matches!(args.measure, Measure::Bidirectional | Measure::Mixed))
-    {
-        return Err(Failure::usage("--batch measures latency, bandwidth or rate by --op send"));
+    if args.batch.is_some() && matches!(args.measure, Measure::Bidirectional | Measure::Mixed) {
+        return Err(Failure::usage("--batch measures latency, bandwidth or rate"));
+    }
+    if args.measure.is_of_many() && (args.op != Operation::Send || args.fresh || ends::is_pair(&args.run.ends)) {
+        return Err(Failure::usage("meet and all launch their ranks, 2 for each of --pairs, and have no --op"));
     }
     let ranks = 2 * args.pairs as usize;
     if !args.pin.is_empty() && (args.pin.len() != ranks || ends::is_pair(&args.run.ends)) {
         let why = format!("--pin names {ranks} processors, one for each rank that perf launches: --pin 0,1");
         return Err(Failure::usage(why));
+    }
+    if args.pairs > 1 && args.batch.is_none() && !args.measure.is_of_many() {
+        return Err(Failure::usage("--pairs needs --batch"));
     }
     if args.pairs > 1 && ends::is_pair(&args.run.ends) {
         return Err(Failure::usage("--pairs launches its ranks: it goes with neither --listen nor --connect"));
@@ -115,7 +120,9 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
             Some(&processor) => Some(pin::Pinned::to_processor(processor).ok_or_else(|| {
                 Failure::usage(format!("--pin: this process can't be pinned to processor {processor}"))
             })?),
-            None => (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize)).flatten(),
+            None => (!ends::is_pair(&args.run.ends) && !args.measure.is_of_many())
+                .then(|| pin::Pinned::to(session.rank() as usize))
+                .flatten(),
         };
     let mut verdict = Exit::Ok;
     if args.measure == Measure::Mixed {
@@ -158,7 +165,7 @@ pub fn supervise(path: PathChoice, pairs: u32) -> Result<Exit, Failure> {
 fn sizes(args: &PerfArgs) -> Vec<u64> {
     match args.measure {
         _ if !args.sizes.is_empty() => args.sizes.clone(),
-        Measure::Latency => SIZES_LATENCY.to_vec(),
+        Measure::Latency | Measure::Meet | Measure::All => SIZES_LATENCY.to_vec(),
         Measure::Bandwidth | Measure::Bidirectional | Measure::Mixed => SIZES_BANDWIDTH.to_vec(),
         Measure::Rate => SIZES_RATE.to_vec(),
     }
@@ -168,6 +175,11 @@ fn sizes(args: &PerfArgs) -> Vec<u64> {
 fn round_trips(args: &PerfArgs, bytes: u64) -> (u64, u64) {
     let iterations = args.iterations.unwrap_or(((256 << 20) / bytes.max(1)).clamp(20, 5_000));
     (args.warmup.unwrap_or(iterations.div_ceil(10)), iterations)
+}
+
+/// Rounds of all ranks in a batch.
+fn rounds(bytes: u64) -> u64 {
+    ((1 << 20) / bytes.max(1)).clamp(1, 200)
 }
 
 fn load(args: &PerfArgs, bytes: u64) -> Load {
@@ -251,15 +263,24 @@ fn measure_size(
 ) -> Result<Line, KernelError> {
     let access = match args.op {
         Operation::Send => None,
-        op => Some(Access { put: op == Operation::Put, window: WINDOW + u64::from(1 - session.rank()) }),
+        op => {
+            let window = WINDOW + u64::from(pair.other(session.rank()));
+            Some(Access { put: op == Operation::Put, window })
+        }
     };
     // Puts and gets move bytes that were written before the start.
     let verify = buffers.verify && args.op != Operation::Put;
-    if let Some(batch) = args.batch {
+    let batch = args.batch.or_else(|| args.measure.is_of_many().then(|| rounds(bytes)));
+    if let Some(batch) = batch {
         let batches = Batches { batch, count: args.iterations.unwrap_or(21), warmup: args.warmup.unwrap_or(2) };
-        let spread = match args.measure {
-            Measure::Latency => batch::ping_pong(session, pair, buffers, (bytes, args.fresh), batches)?,
-            _ => batch::windows(session, pair, buffers, (bytes, args.window, args.fresh), batches)?,
+        let spread = match (args.measure, access) {
+            (Measure::Meet | Measure::All, _) => {
+                many::rounds(session, args.measure == Measure::Meet, buffers, bytes, batches)?
+            }
+            (Measure::Latency, Some(access)) => batch::accesses(session, pair, buffers, (access, bytes, 1), batches)?,
+            (_, Some(access)) => batch::accesses(session, pair, buffers, (access, bytes, args.window), batches)?,
+            (Measure::Latency, None) => batch::ping_pong(session, pair, buffers, (bytes, args.fresh), batches)?,
+            (_, None) => batch::windows(session, pair, buffers, (bytes, args.window, args.fresh), batches)?,
         };
         return Ok(Line::of_batches(bytes, spread));
     }

@@ -106,6 +106,8 @@ impl Report {
             Measure::Bidirectional => "bidirectional",
             Measure::Rate => "rate",
             Measure::Mixed => "mixed",
+            Measure::Meet => "meet",
+            Measure::All => "all",
         };
         let operation = match args.op {
             _ if args.baseline => "bare sockets",
@@ -113,7 +115,7 @@ impl Report {
             Operation::Put => "put",
             Operation::Get => "get",
         };
-        let window = (args.measure != Measure::Latency).then_some(args.window);
+        let window = (args.measure != Measure::Latency && !args.measure.is_of_many()).then_some(args.window);
         Report { measure, operation, path, window, pairs: args.pairs, verified, sizes, rails }
     }
 
