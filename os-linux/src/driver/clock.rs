@@ -50,6 +50,11 @@ impl Spin {
         Spin { idle_rounds: 0, idle_rounds_max: rounds_max, rounds_max }
     }
 
+    /// The next round without result yields the processor.
+    pub(super) const fn yields(&self) -> bool {
+        self.idle_rounds >= self.idle_rounds_max
+    }
+
     /// The processor was yielded; `is_shared`: something else has run meanwhile.
     pub(super) fn yielded(&mut self, is_shared: bool) {
         self.idle_rounds_max = match is_shared {

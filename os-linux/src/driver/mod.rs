@@ -189,8 +189,8 @@ const BARRIER_SLEEP: Duration = Duration::from_micros(200);
 /// ```
 ///
 /// # One request
-/// [`wait_for`](Self::wait_for) sleeps until a request is over, [`test`](Self::test) checks once. Libraries
-/// that share a transport open a [completion queue](Self::open_queue) each.
+/// [`wait_for`](Self::wait_for) polls, then sleeps, until a request is over, [`test`](Self::test) checks
+/// once. Libraries that share a transport open a [completion queue](Self::open_queue) each.
 pub struct Transport<C: Clock = System> {
     engine: Engine,
     clock: C,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::{Cookie, OpId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::bootstrap::single::Single;
 use crate::driver::{Options, QueueError, QueueId, Transport, WaitForError};
@@ -120,6 +121,24 @@ fn timed_out_wait_leaves_the_request_pending() {
     assert!(matches!(transport.wait_for(receive, Some(Duration::from_millis(1))), Err(WaitForError::TimedOut)));
     transport.cancel(receive).unwrap();
     assert!(transport.wait_for(receive, None).unwrap().result.is_err());
+}
+
+/// A wait that takes long takes no processor: it polls and yields at first, then sleeps.
+#[test]
+fn long_waits_sleep() {
+    let (mut transport, memory) = alone();
+    let into = [Seg::new(memory, 0, 1)];
+    let receive = transport.recv(&RecvRequest::new(Selector::tagged(1), &into)).unwrap();
+    let spent = || {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(tv_sec as u64, tv_nsec as u32)
+    };
+    let before = spent();
+    let waited = transport.wait_for(receive, Some(Duration::from_millis(300)));
+    assert!(matches!(waited, Err(WaitForError::TimedOut)));
+    let spent = spent() - before;
+    assert!(spent < Duration::from_millis(100), "{spent:?}");
+    transport.cancel(receive).unwrap();
 }
 
 /// An event of another queue wakes a library about to sleep, once: its own library may be the one
