@@ -43,7 +43,7 @@ pub use rerail_core::config::{Config, Policy};
 pub use rerail_core::endpoint::{
     Access, AtomicRequest, CancelError, Completion, DeregisterError, Done, Endpoint, Event, Explanation, FlushRequest,
     Found, Full, GetRequest, Level, Loss, LossReason, MessageClass, Notify, OpError, PeerError, PutRequest, RailFault,
-    RecvRequest, Remote, Selector, SendRequest, ShortCompletion, Stats, SubmitError, TagMatch, Window,
+    RecvRequest, Remote, RequestKind, Selector, SendRequest, ShortCompletion, Stats, SubmitError, TagMatch, Window,
 };
 pub use rerail_core::ids::{Cookie, CounterId, MessageId, OpId, PeerId, RailId, WindowId};
 pub use rerail_core::mem::{MemRef, RegionId, Seg};

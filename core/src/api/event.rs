@@ -40,6 +40,8 @@ pub struct Completion {
     pub operation: OpId,
     /// The caller's cookie of the request.
     pub cookie: Cookie,
+    /// What was requested.
+    pub kind: RequestKind,
     /// Its outcome.
     pub result: Result<Done, OpError>,
     /// The request has no further event: the caller owns its memory again. `false` only for messages of a
@@ -51,6 +53,29 @@ pub struct Completion {
     /// have one, and an event that releases a buffer without a message has the count of its messages. It is
     /// counted modulo 2^32. All other requests: 0.
     pub index: u32,
+}
+
+// Written for every request: the kind takes a byte that was free.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Completion>() == 96);
+
+/// What a completion is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// A message to a peer, injected or not.
+    Send,
+    /// A buffer for one message.
+    Recv,
+    /// A buffer for several messages: one of them, or its release.
+    MultiRecv,
+    /// A one-sided put.
+    Put,
+    /// A one-sided get.
+    Get,
+    /// An atomic.
+    Atomic,
+    /// A flush.
+    Flush,
 }
 
 /// The result of a successful request.

@@ -3,7 +3,7 @@
 
 use super::slots::direct_id;
 use super::tables::{channel_event, op_event, op_rma};
-use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError};
+use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError, RequestKind};
 use crate::fast::ShortCompletion;
 use crate::ids::Key;
 use crate::op::{Control, Op, OpKind, Phase, Queue};
@@ -247,8 +247,8 @@ impl Endpoint<'_> {
             immediate: (entry.flags & Short::IMMEDIATE != 0).then_some(entry.immediate),
             ..Done::of(entry.peer)
         };
-        let ShortCompletion { operation, cookie, .. } = *entry;
-        Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
+        let (ShortCompletion { operation, cookie, .. }, kind) = (*entry, entry.kind());
+        Some(Event::Completed(Completion { operation, cookie, kind, result: Ok(done), last: true, index: 0 }))
     }
 
     #[inline(never)]
@@ -290,7 +290,8 @@ impl Endpoint<'_> {
                 released,
             }),
         };
-        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last, index: slot.index }))
+        let (cookie, kind, index) = (slot.cookie, slot.request_kind(), slot.index);
+        Some(Event::Completed(Completion { operation, cookie, kind, result, last, index }))
     }
 
     /// Reports a message in a multi-receive. Returns whether its buffer is released with it.
@@ -340,6 +341,19 @@ impl Op {
     /// Whether it serves a peer; such operations are not the caller's.
     pub(super) const fn serves(&self) -> bool {
         matches!(self.kind(), OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
+    }
+
+    /// What its completion is about.
+    const fn request_kind(&self) -> RequestKind {
+        match self.kind() {
+            OpKind::Send => RequestKind::Send,
+            OpKind::MultiRecv | OpKind::Part => RequestKind::MultiRecv,
+            OpKind::Put => RequestKind::Put,
+            OpKind::Get => RequestKind::Get,
+            OpKind::Atomic => RequestKind::Atomic,
+            OpKind::Flush => RequestKind::Flush,
+            _ => RequestKind::Recv,
+        }
     }
 
     /// Whether its completion condition is met.

@@ -5,7 +5,7 @@
 //! receive is posted, into the buffer, without a placement or an operation. Its entry in the table of
 //! messages is the same as that of any other unexpected message.
 
-use super::slots::{DIRECT, direct_id};
+use super::slots::{DIRECT, SENT, direct_id};
 use super::tables::Tables;
 use super::{Endpoint, Level, Notify, ProtocolError, RecvRequest, SendRequest};
 use crate::api::action::Arrival;
@@ -19,8 +19,6 @@ use crate::tag::{Direct, Match, Plain};
 use crate::time::Time;
 use crate::wire::{Common, MessageHead, Short, ShortSource};
 
-/// A send that is complete when it is submitted; its generation counts them.
-const SENT: u32 = 1 << 30;
 /// A receive that is complete when it is posted, because its message had arrived; its generation counts them.
 pub(super) const WAITED: u32 = SENT | 1;
 /// The id of all sends that are not reported: no event has it.

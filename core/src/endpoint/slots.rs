@@ -4,8 +4,8 @@
 
 use super::tables::{channel_active, channel_event, channel_waits, key_set_link, op_rma};
 use super::timer::Timer;
-use super::{Endpoint, RailFault};
-use crate::fast::Line;
+use super::{Endpoint, RailFault, RequestKind};
+use crate::fast::{Line, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
 use crate::op::{Message, Op, OpKind, Phase};
@@ -24,6 +24,8 @@ use crate::wire::{RemoteKey, RemoteKeys};
 /// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
 /// of the matcher has this bit and its index there.
 pub(super) const DIRECT: u32 = 1 << 31;
+/// A send that is complete when it is submitted; its generation counts them.
+pub(super) const SENT: u32 = 1 << 30;
 
 impl Endpoint<'_> {
     /// Puts a channel on the list of those with something to send.
@@ -464,6 +466,14 @@ impl Endpoint<'_> {
                 self.t.key_sets.remove(key);
             }
         }
+    }
+}
+
+impl ShortCompletion {
+    /// What it is about: a send or a receive.
+    #[inline]
+    pub const fn kind(&self) -> RequestKind {
+        if self.operation.0.index == SENT { RequestKind::Send } else { RequestKind::Recv }
     }
 }
 

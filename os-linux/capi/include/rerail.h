@@ -55,6 +55,14 @@ enum {
     RERAIL_CALLER = 5       /* a process whose name is not inserted has called: rerail_caller */
 };
 
+/* What a completed request was. */
+enum {
+    RERAIL_SEND = 1,
+    RERAIL_RECV = 2,
+    RERAIL_PUT = 3,
+    RERAIL_GET = 4
+};
+
 /* Flags of an event. */
 enum {
     RERAIL_LAST = 1,      /* the request's memory is the caller's again */
@@ -70,7 +78,8 @@ typedef struct rerail_event {
     uint64_t tag;       /* of a received message */
     uint64_t immediate; /* of a received message */
     int32_t status;     /* 0, or RERAIL_E... */
-    uint32_t kind;      /* RERAIL_COMPLETED and so on */
+    uint16_t kind;      /* RERAIL_COMPLETED and so on */
+    uint16_t request;   /* of a completed one: RERAIL_SEND and so on */
     uint32_t peer;      /* the other side, where there is one */
     uint32_t flags;     /* RERAIL_LAST and so on */
 } rerail_event;

@@ -17,8 +17,8 @@ use rerail_core::endpoint::Event as CoreEvent;
 use rerail_core::ids::Key;
 use rerail_linux::{
     Access, CancelError, Completion, Contacts, Cookie, DeregisterError, GetRequest, Level, MemRef, Name, Notify,
-    OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, Seg, Selector,
-    SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
+    OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, RequestKind, Seg,
+    Selector, SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
 };
 
 const EINVAL: c_int = -1;
@@ -31,11 +31,18 @@ const ECANCELLED: c_int = -7;
 const EREFUSED: c_int = -8;
 const EPANIC: c_int = -9;
 
-const COMPLETED: u32 = 1;
-const PEER_UP: u32 = 2;
-const PEER_CLOSED: u32 = 3;
-const PEER_LOST: u32 = 4;
-const CALLER: u32 = 5;
+const COMPLETED: u16 = 1;
+const PEER_UP: u16 = 2;
+const PEER_CLOSED: u16 = 3;
+const PEER_LOST: u16 = 4;
+const CALLER: u16 = 5;
+
+const SEND: u16 = 1;
+const RECV: u16 = 2;
+const PUT: u16 = 3;
+const GET: u16 = 4;
+const ATOMIC: u16 = 5;
+const FLUSH: u16 = 6;
 
 const LAST: u32 = 1;
 const IMMEDIATE: u32 = 2;
@@ -53,7 +60,8 @@ pub struct Event {
     tag: u64,
     immediate: u64,
     status: i32,
-    kind: u32,
+    kind: u16,
+    request: u16,
     peer: u32,
     flags: u32,
 }
@@ -161,7 +169,15 @@ impl Handle {
 }
 
 fn completed(completion: &Completion) -> Event {
-    let mut event = Event { cookie: completion.cookie.0, kind: COMPLETED, ..Event::default() };
+    let request = match completion.kind {
+        RequestKind::Send => SEND,
+        RequestKind::Recv | RequestKind::MultiRecv => RECV,
+        RequestKind::Put => PUT,
+        RequestKind::Get => GET,
+        RequestKind::Atomic => ATOMIC,
+        RequestKind::Flush => FLUSH,
+    };
+    let mut event = Event { cookie: completion.cookie.0, kind: COMPLETED, request, ..Event::default() };
     let (mut tagged, mut immediate) = (None, None);
     match completion.result {
         Ok(done) => (event.bytes, event.peer, tagged, immediate) = (done.bytes, done.peer.0, done.tag, done.immediate),

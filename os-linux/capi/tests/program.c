@@ -122,15 +122,19 @@ int main(void)
         rerail_event event = completed(3);
         CHECK(event.status == RERAIL_ETRUNCATED && event.bytes == 20 && event.peer == peer && event.tag == 55);
         CHECK(event.flags == (RERAIL_LAST | RERAIL_IMMEDIATE | RERAIL_TAGGED) && event.immediate == 66);
+        CHECK(event.request == RERAIL_RECV);
         CHECK(rerail_put(transport, peer, 99, 100, "written", 7, 4, NULL) == 0);
-        CHECK(completed(4).status == 0);
+        event = completed(4);
+        CHECK(event.status == 0 && event.request == RERAIL_PUT);
         CHECK(rerail_get(transport, peer, 99, 98, buffer, 11, 5, NULL) == 0);
         event = completed(5);
         CHECK(event.status == 0 && event.bytes == 11 && !memcmp(buffer, "\0\0written\0\0", 11));
+        CHECK(event.request == RERAIL_GET);
         CHECK(rerail_put(transport, peer, 98, 0, "x", 1, 6, NULL) == 0);
         CHECK(completed(6).status == RERAIL_EREFUSED);
         CHECK(rerail_send(transport, peer, 60, 0, NULL, 0, 7, NULL) == 0);
-        CHECK(completed(7).status == 0);
+        event = completed(7);
+        CHECK(event.status == 0 && event.request == RERAIL_SEND);
     } else {
         CHECK(rerail_recv(transport, peer, TAG, 0, buffer, LARGE, 1, &request) == 0);
         rerail_event event = completed(1);

@@ -119,6 +119,7 @@ impl fmt::Display for Corruption {
                 write!(f, "get {request} of rank {target}'s slot {slot}: byte {at} is {found:#04x}")
             }
             Damage::Window { slot, at, found } => write!(f, "slot {slot} of its window: byte {at} is {found:#04x}"),
+            Damage::Kind { request, kind } => write!(f, "the completion of request {request} is about a {kind:?}"),
             Damage::Protected(difference) => write!(f, "memory that may not be written: {difference}"),
             Damage::Refusal { request, refused: true } => write!(f, "request {request} was refused without reason"),
             Damage::Refusal { request, refused: false } => write!(f, "request {request} should have been refused"),

@@ -2,7 +2,7 @@
 //! one before.
 
 use rerail_core::endpoint::{
-    Completion, Done, Found, Level, Loss, LossReason, Notify, OpError, RailFault, Selector, TagMatch,
+    Completion, Done, Found, Level, Loss, LossReason, Notify, OpError, RailFault, RequestKind, Selector, TagMatch,
 };
 use rerail_core::ids::{Cookie, OpId, PeerId, RailId};
 use rerail_core::mem::{RegionId, Seg};
@@ -90,9 +90,22 @@ impl Fixture {
         memory: &[u8],
     ) -> Reported {
         let at = self.time();
-        let completion =
-            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true, index };
+        let completion = self.completion(rank, request, result, true, index);
         self.ledger.reported(rank, at, &completion, memory)
+    }
+
+    /// Of the kind of the request.
+    pub(super) fn completion(
+        &self,
+        rank: u32,
+        request: u32,
+        result: Result<Done, OpError>,
+        last: bool,
+        index: u32,
+    ) -> Completion {
+        let known = self.ledger.book(rank).requests.get(request as usize);
+        let kind = known.and_then(|entry| entry.submission.kind()).unwrap_or(RequestKind::Send);
+        Completion { operation: OpId::default(), cookie: Cookie(request.into()), kind, result, last, index }
     }
 
     pub(super) fn done(&self, name: Name) -> Done {
@@ -125,8 +138,7 @@ impl Fixture {
             Content::from(part.name).fill(0, &mut memory[part.offset as usize..(part.offset + part.bytes) as usize]);
         }
         Content::from(name).fill(0, &mut memory[offset as usize..(offset + done.bytes) as usize]);
-        let completion =
-            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result: Ok(done), last, index };
+        let completion = self.completion(rank, request, Ok(done), last, index);
         self.ledger.reported(rank, at, &completion, &memory);
     }
 
@@ -135,8 +147,7 @@ impl Fixture {
         let at = self.time();
         let entry = &self.ledger.book(rank).requests[request as usize];
         let index = (entry.parts.len() + entry.failed_parts.len()) as u32;
-        let completion =
-            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: false, index };
+        let completion = self.completion(rank, request, result, false, index);
         self.ledger.reported(rank, at, &completion, memory);
     }
 

@@ -1,4 +1,4 @@
-use rerail_core::endpoint::{Done, Level, Notify};
+use rerail_core::endpoint::{Completion, Done, Level, Notify, RequestKind};
 use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
@@ -316,6 +316,24 @@ fn placed_means_in_the_buffer() {
     };
     assert_eq!(fixture(true), Verdict::Clean);
     assert!(matches!(damage(fixture(false)), Damage::NotPlaced { .. }));
+}
+
+#[test]
+fn a_completion_is_about_its_request() {
+    for kind in [RequestKind::Send, RequestKind::Put] {
+        let mut fixture = Fixture::new(2);
+        let (name, request) = fixture.send_at(0, 1, Some(5), 16, Level::Reusable);
+        let mut payload = [0; 16];
+        Content::from(name).fill(0, &mut payload);
+        let completion = fixture.completion(0, request, Ok(Done::of(PeerId(0))), true, 0);
+        let at = fixture.time();
+        fixture.ledger.reported(0, at, &Completion { kind, ..completion }, &payload);
+        let receive = fixture.recv(1, tagged(Some(0), 5, 0));
+        fixture.got(receive, name);
+        let verdict = fixture.verdict();
+        assert_eq!(verdict == Verdict::Clean, kind == RequestKind::Send, "{verdict}");
+        assert!(verdict == Verdict::Clean || matches!(damage(verdict), Damage::Kind { kind: RequestKind::Put, .. }));
+    }
 }
 
 fn put(fixture: &mut Fixture, content: u64, bad: Option<Refusal>) -> u32 {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::endpoint::{Completion, Done, Level, Loss, Notify, OpError, Selector};
+use rerail_core::endpoint::{Completion, Done, Level, Loss, Notify, OpError, RequestKind, Selector};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 use rerail_core::wire::Refusal;
@@ -129,6 +129,20 @@ impl Submission {
             | Submission::Temporary { target }
             | Submission::Flush { target } => Some(target),
         }
+    }
+
+    /// What its completions must be about; `None`: one of several.
+    pub const fn kind(&self) -> Option<RequestKind> {
+        Some(match self {
+            Submission::Send { .. } => RequestKind::Send,
+            Submission::Receive { .. } => RequestKind::Recv,
+            Submission::Multi { .. } => RequestKind::MultiRecv,
+            Submission::Put { .. } => RequestKind::Put,
+            Submission::Get { .. } => RequestKind::Get,
+            Submission::Atomic { .. } => RequestKind::Atomic,
+            Submission::Flush { .. } => RequestKind::Flush,
+            Submission::Temporary { .. } => return None,
+        })
     }
 
     pub(super) const fn bad(&self) -> Option<Refusal> {
@@ -429,6 +443,9 @@ impl Ledger {
             entry.ended = Some((now, completion.result));
         }
         let entry = entry.clone();
+        if entry.submission.kind().is_some_and(|kind| kind != completion.kind) {
+            self.corrupt(rank, at, Damage::Kind { request, kind: completion.kind });
+        }
         if completion.last {
             self.books[rank as usize].open -= 1;
         } else if !is_multi {

@@ -1,6 +1,6 @@
 //! What a run came to, with the facts that a person needs to look further.
 
-use rerail_core::endpoint::{Loss, OpError};
+use rerail_core::endpoint::{Loss, OpError, RequestKind};
 use rerail_core::time::Time;
 
 use super::identity::{Difference, Name};
@@ -384,6 +384,13 @@ pub enum Damage {
         request: u32,
         /// Whether it was refused.
         refused: bool,
+    },
+    /// A completion is about another kind of request.
+    Kind {
+        /// The request.
+        request: u32,
+        /// What it is about.
+        kind: RequestKind,
     },
     /// A request ended with an error that nothing explains.
     Error {

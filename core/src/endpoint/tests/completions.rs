@@ -41,6 +41,32 @@ fn only_messages_of_a_multi_receive_have_a_place() {
     assert_eq!(lone.completed()[&1], Ok(Done { bytes: 8, ..Done::of(PeerId(1)) }));
 }
 
+/// Every completion is about its request; all but the flush, which waits for nothing, are cancelled.
+#[test]
+fn completions_name_what_was_requested() {
+    let mut region = Region::of(&small());
+    let mut endpoint = Endpoint::new(small(), &[TCP], region.take(&small()), Time(0)).unwrap();
+    endpoint.add_peer(PeerId(1), 1).unwrap();
+    let (at, segments) = (Remote { peer: PeerId(1), window: 3, offset: 8 }, seg(0, 8));
+    let from = Selector::ANY_UNTAGGED;
+    endpoint.flush(Time(0), &FlushRequest::new(PeerId(1))).unwrap();
+    let multi = RecvRequest { multi: Some(4), ..RecvRequest::new(from, &segments) };
+    let operations = [
+        endpoint.send(Time(0), &SendRequest::new(PeerId(1), &segments)).unwrap(),
+        endpoint.recv(Time(0), &RecvRequest::new(from, &segments)).unwrap(),
+        endpoint.recv(Time(0), &multi).unwrap(),
+        endpoint.put(Time(0), &PutRequest::new(at, &segments)).unwrap(),
+        endpoint.get(Time(0), &GetRequest::new(at, &segments)).unwrap(),
+        endpoint.atomic(Time(0), &AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 1)).unwrap(),
+    ];
+    operations.into_iter().for_each(|operation| endpoint.cancel(operation).unwrap());
+    let kinds: Vec<_> = std::iter::from_fn(|| endpoint.poll_event())
+        .filter_map(|event| if let Event::Completed(completion) = event { Some(completion.kind) } else { None })
+        .collect();
+    use RequestKind::{Atomic, Flush, Get, MultiRecv, Put, Recv, Send};
+    assert_eq!(kinds, [Flush, Send, Recv, MultiRecv, Put, Get, Atomic]);
+}
+
 /// A buffer for many messages reports each by an event, whatever its notification: only events carry their
 /// offsets. A counter counts them as well, but not the release.
 #[test]

@@ -6,7 +6,7 @@
 //! over with a flush submitted after it; its buffer stays taken until then. A message that is not reported is
 //! one whose bytes were copied at once.
 
-use rerail_core::endpoint::{Completion, Done, Notify};
+use rerail_core::endpoint::{Completion, Done, Notify, RequestKind};
 use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::time::Nanos;
 
@@ -89,6 +89,9 @@ impl Player {
         let Some(operation) = self.open.get(&request).map(|open| open.operation) else { return };
         let cookie = rerail_core::ids::Cookie(request.into());
         let result = Ok(Done::of(PeerId(0)));
-        self.completed(cx, &Completion { operation, cookie, result, last: true, index: 0 });
+        let kind = self.shared.borrow().ledger.book(self.rank).requests[request as usize].submission.kind();
+        // Only an access to a temporary window has several.
+        let kind = kind.unwrap_or(RequestKind::Put);
+        self.completed(cx, &Completion { operation, cookie, kind, result, last: true, index: 0 });
     }
 }
