@@ -253,20 +253,19 @@ impl Endpoint<'_> {
 
     #[inline(never)]
     fn next_event(&mut self) -> Option<Event> {
-        if self.channel_events.is_empty()
-            && let Some(event) = self.short_event()
-        {
-            return Some(event);
+        if !self.channel_events.is_empty() {
+            return Some(self.next_channel_event());
         }
-        if let Some(event) = self.poll_channel_event() {
+        if let Some(event) = self.short_event() {
             return Some(event);
         }
         let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
-        let &Op { parent, alias, .. } = self.op(op);
+        let &Op { parent, alias, stage, .. } = self.op(op);
         let mut operation = if alias == Key::default() { self.t.op_id(op) } else { direct_id(alias) };
-        let (mut last, mut released) = (true, self.op(op).kind() == OpKind::MultiRecv);
+        let mut kind = REQUESTS[stage.kind() as usize];
+        let (mut last, mut released, mut offset) = (true, stage.kind() == OpKind::MultiRecv, 0);
         if parent != NONE {
-            operation = self.t.op_id(parent);
+            (operation, kind, offset) = (self.t.op_id(parent), RequestKind::MultiRecv, self.op(op).remote_offset);
             last = self.report_part(op, parent);
             released = last;
         }
@@ -286,11 +285,11 @@ impl Endpoint<'_> {
                 tag: slot.tag,
                 immediate: slot.immediate,
                 old: slot.old,
-                offset: if slot.kind() == OpKind::Part { slot.remote_offset } else { 0 },
+                offset,
                 released,
             }),
         };
-        let (cookie, kind, index) = (slot.cookie, slot.request_kind(), slot.index);
+        let &Op { cookie, index, .. } = slot;
         Some(Event::Completed(Completion { operation, cookie, kind, result, last, index }))
     }
 
@@ -313,11 +312,9 @@ impl Endpoint<'_> {
         is_last
     }
 
-    fn poll_channel_event(&mut self) -> Option<Event> {
+    /// The event of the first channel that has one.
+    fn next_channel_event(&mut self) -> Event {
         let index = self.channel_events.head();
-        if index == NONE {
-            return None;
-        }
         let channel = self.channel_mut(index);
         let peer = channel.peer;
         let event = if core::mem::take(&mut channel.up_event_pending) {
@@ -333,27 +330,26 @@ impl Endpoint<'_> {
             self.channel_events.unlink(&mut By(&mut self.t.channels, channel_event), index);
             self.free_channel_if_idle(index);
         }
-        Some(event)
+        event
     }
 }
+
+/// What completions of each kind of operation are about; those that serve peers have none.
+const REQUESTS: [RequestKind; OpKind::RefusePut as usize + 1] = {
+    let mut requests = [RequestKind::Recv; OpKind::RefusePut as usize + 1];
+    requests[OpKind::Send as usize] = RequestKind::Send;
+    requests[OpKind::MultiRecv as usize] = RequestKind::MultiRecv;
+    requests[OpKind::Put as usize] = RequestKind::Put;
+    requests[OpKind::Get as usize] = RequestKind::Get;
+    requests[OpKind::Atomic as usize] = RequestKind::Atomic;
+    requests[OpKind::Flush as usize] = RequestKind::Flush;
+    requests
+};
 
 impl Op {
     /// Whether it serves a peer; such operations are not the caller's.
     pub(super) const fn serves(&self) -> bool {
         matches!(self.kind(), OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
-    }
-
-    /// What its completion is about.
-    const fn request_kind(&self) -> RequestKind {
-        match self.kind() {
-            OpKind::Send => RequestKind::Send,
-            OpKind::MultiRecv | OpKind::Part => RequestKind::MultiRecv,
-            OpKind::Put => RequestKind::Put,
-            OpKind::Get => RequestKind::Get,
-            OpKind::Atomic => RequestKind::Atomic,
-            OpKind::Flush => RequestKind::Flush,
-            _ => RequestKind::Recv,
-        }
     }
 
     /// Whether its completion condition is met.
