@@ -109,6 +109,7 @@ fn every_error_speaks_for_itself() {
     check!(checked, ExposeError {
         ExposeError::Full => ExposeError::Full,
         ExposeError::KeyInUse(_) => ExposeError::KeyInUse(9),
+        ExposeError::UnknownCounter(_) => ExposeError::UnknownCounter(CounterId(9)),
         ExposeError::TooLong { .. } => ExposeError::TooLong { bytes: u64::MAX },
     });
     check!(checked, DeregisterError {

@@ -97,7 +97,7 @@ impl Cluster {
                         assert!(self.done.insert((rank, cookie.0), result).is_none(), "reported twice");
                     }
                     Event::PeerLost { peer, why } => self.lost.push((rank, peer, why)),
-                    Event::PeerUp { .. } | Event::PeerClosed { .. } => {}
+                    Event::PeerUp { .. } | Event::PeerClosed { .. } | Event::Written(_) => {}
                 }
             }
         }

@@ -86,7 +86,7 @@ impl Node {
                 Event::Completed(completion) => self.completed.push((completion.operation, completion.result)),
                 Event::PeerClosed { peer } => self.closed.push(peer),
                 Event::PeerLost { peer, .. } => self.lost.push(peer),
-                Event::PeerUp { .. } => {}
+                Event::PeerUp { .. } | Event::Written(_) => {}
             }
         }
     }

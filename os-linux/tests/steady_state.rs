@@ -164,7 +164,7 @@ fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail + Send
     let memory = ranks.each_mut().map(|rank| rank.alloc(2 * BYTES as usize).unwrap());
     let at = MemRef { region: memory[1], offset: 0 };
     let access = Access { read: true, write: true, atomic: false };
-    ranks[1].expose(&Window { at, len: 2 * BYTES, access, key: KEY }).unwrap();
+    ranks[1].expose(&Window::new(at, 2 * BYTES, access, KEY)).unwrap();
     // Connections are made and lists grow to their working size.
     for _ in 0..50 {
         traffic(&mut ranks, memory);

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use rerail_core::endpoint::{Access, AtomicRequest, GetRequest, Level, OpError, PutRequest, Remote, Window};
-use rerail_core::ids::{PeerId, WindowId};
+use rerail_core::endpoint::{Access, AtomicRequest, GetRequest, Level, OpError, PutRequest, Remote, Window, Written};
+use rerail_core::ids::{Cookie, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
@@ -21,7 +21,7 @@ impl Worker {
     /// Exposes the start of a region for this round.
     fn open_window(&mut self, region: RegionId, len: u64, access: Access) -> Result<WindowId, SessionError> {
         let key = self.window_key(self.me());
-        self.session.expose(&Window { at: Seg::new(region, 0, len).at, len, access, key })
+        self.session.expose(&Window::new(Seg::new(region, 0, len).at, len, access, key))
     }
 
     /// A place in a peer's window of this round.
@@ -48,7 +48,8 @@ impl Worker {
         (position * self.round.count + transfer.number) * super::rank::slot_bytes(transfer.bytes)
     }
 
-    /// Puts to every target, a flush per target, a barrier; then every byte is in place.
+    /// Puts to every target, every second with immediate data, a flush per target, a barrier; then every byte
+    /// is in place, and every put with immediate data was reported once.
     pub(super) fn put(&mut self) -> Result<(), SessionError> {
         let (outbound, inbound) = (self.outbound(), self.inbound());
         inbound.iter().for_each(|slot| self.guard(slot.seg));
@@ -60,7 +61,8 @@ impl Worker {
             self.fill(slot);
             let to = self.remote(slot.transfer.target, self.offset_at_target(&slot.transfer));
             let level = Self::level(&slot.transfer);
-            let put = PutRequest { level, segments: &[slot.seg], ..PutRequest::new(to, &[]) };
+            let immediate = Self::notifies(&slot.transfer).then(|| Self::immediate(&slot.transfer));
+            let put = PutRequest { level, immediate, segments: &[slot.seg], ..PutRequest::new(to, &[]) };
             puts.push((slot.transfer, self.session.put(put)?));
         }
         self.may_die();
@@ -72,15 +74,35 @@ impl Worker {
         }
         // Each source reports by its barrier whether its puts are done; without it, its bytes mean nothing.
         self.barrier()?;
+        let written = self.session.take_written();
         for slot in &inbound {
             if self.session.is_here(slot.transfer.source) {
                 self.judge_bytes(slot);
+                self.judge_written(slot, &written);
             } else {
                 self.tally.cut_short += 1;
             }
         }
         self.wait_all(puts)?;
         self.session.deregister(window)
+    }
+
+    /// Whether a put has immediate data.
+    const fn notifies(transfer: &Transfer) -> bool {
+        transfer.number % 2 == 1
+    }
+
+    /// A put with immediate data was reported once, any other never.
+    fn judge_written(&mut self, slot: &Slot, written: &[Written]) {
+        let transfer = &slot.transfer;
+        let (peer, window) = (PeerId(transfer.source), self.window_key(self.me()));
+        let (offset, immediate) = (slot.seg.at.offset, Self::immediate(transfer));
+        let report = Written { peer, cookie: Cookie(0), window, offset, bytes: transfer.bytes, immediate };
+        let count = written.iter().filter(|event| **event == report).count();
+        let same = written.iter().filter(|event| (event.peer, event.immediate) == (peer, immediate)).count();
+        if (count, same) != (usize::from(Self::notifies(transfer)), count) {
+            self.wrong(transfer, format!("reported {count} times, and {} times wrongly", same - count));
+        }
     }
 
     /// Gets from every source's window.

@@ -259,7 +259,7 @@ impl<'s> End<'s> {
                     Event::Completed(done) if done.result.is_err() => return Err(KernelError::PeerGone),
                     Event::Completed(done) if done.cookie == RECEIVE => self.received += 1,
                     Event::Completed(_) => self.sent += 1,
-                    Event::PeerUp { .. } => {}
+                    Event::PeerUp { .. } | Event::Written(_) => {}
                     Event::PeerClosed { .. } | Event::PeerLost { .. } => return Err(KernelError::PeerGone),
                 }
             }

@@ -235,7 +235,7 @@ fn expose(session: &mut Session, args: &PerfArgs, buffers: &Buffers) -> Result<(
         atomic: false,
     };
     let key = WINDOW + u64::from(session.rank());
-    session.expose(&Window { at: whole.at, len: whole.len, access, key })?;
+    session.expose(&Window::new(whole.at, whole.len, access, key))?;
     session.barrier(0)?;
     Ok(())
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{
     AtomicRequest, CancelError, Event, FlushRequest, Found, Full, GetRequest, Loss, OpError, PutRequest, RecvRequest,
-    Selector, SendRequest, SubmitError, Window,
+    Selector, SendRequest, SubmitError, Window, Written,
 };
 use rerail_core::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -131,6 +131,8 @@ pub struct Session {
     completions: u64,
     /// Events for requests that were over.
     repeated: u64,
+    /// Puts with immediate data into windows of this rank.
+    written: Vec<Written>,
     on_loss: Option<fn(u32, &str)>,
 }
 
@@ -216,6 +218,7 @@ impl Session {
             streams: HashSet::default(),
             completions: 0,
             repeated: 0,
+            written: Vec::new(),
             on_loss: None,
         }
     }
@@ -382,6 +385,11 @@ impl Session {
     /// Writes to a peer's window.
     pub fn put(&mut self, put: PutRequest<'_>) -> Result<Ticket, SessionError> {
         self.submit(Some(put.to.peer), |transport, cookie| transport.put(&PutRequest { cookie, ..put }))
+    }
+
+    /// The puts with immediate data that peers have made into windows of this rank since the last call.
+    pub fn take_written(&mut self) -> Vec<Written> {
+        std::mem::take(&mut self.written)
     }
 
     /// Reads a peer's window.
@@ -579,6 +587,7 @@ impl Session {
                     }
                 }
                 Event::PeerUp { .. } => {}
+                Event::Written(written) => self.written.push(written),
                 Event::PeerClosed { peer } => {
                     self.gone.insert(peer.0);
                 }

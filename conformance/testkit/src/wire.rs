@@ -203,6 +203,11 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         ("fin_refused", Repr { common, body: Body::Fin(Fin { refused: Some(Refusal::BadAtomic), ..fin }) }),
         ("data", Repr { common: with_payload, body: Body::Data(Data { operation: 0xA1, offset: 0xB2B1 }) }),
         ("put", Repr { common: with_payload, body: Body::Put(Put { window: 0xA1, offset: 0xB1, operation: 0xC1 }) }),
+        ("put_immediate", {
+            let (window, offset, operation, bytes, immediate) = (0xA1, 0xB1, 0xC1, 0xD1, 0xE1);
+            let put = PutImmediate { window, offset, operation, bytes, immediate };
+            Repr { common: with_payload, body: Body::PutImmediate(put) }
+        }),
         ("get", Repr { common, body: Body::Get(Get { window: 0xA1, offset: 0xB1, bytes: 0xC1, operation: 0xD1 }) }),
         ("atomic", {
             let (kind, data_type) = (AtomicKind::CompareSwap, AtomicType::I64);

@@ -150,6 +150,9 @@ pub enum ExposeError {
     /// Another window has this key.
     #[error("key {0:#x} belongs to another window: choose one at random")]
     KeyInUse(u64),
+    /// No such counter.
+    #[error("there is no counter {0}: they count from 0 to below Config::counters_max")]
+    UnknownCounter(CounterId),
     /// Offset and length overflow.
     #[error("a window of {bytes} bytes wraps around the end of its region")]
     TooLong {

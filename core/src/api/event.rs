@@ -14,6 +14,9 @@ pub enum Event {
     /// A request is complete, with or without success. Each request has at most one (a multi-receive one per
     /// message).
     Completed(Completion),
+    /// A peer has put data with immediate data into a window, all bytes of which are in place. Reported once
+    /// for each such put.
+    Written(Written),
     /// The channel to a peer is open: the first subchannel is up.
     PeerUp {
         /// The peer.
@@ -31,6 +34,23 @@ pub enum Event {
         /// The reason, and the connection attempts before.
         why: Loss,
     },
+}
+
+/// A put with immediate data into a window of this endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The origin.
+    pub peer: PeerId,
+    /// [`Window::cookie`](crate::endpoint::Window::cookie).
+    pub cookie: Cookie,
+    /// The window's key.
+    pub window: u64,
+    /// Where the bytes start in the window.
+    pub offset: u64,
+    /// How many there are.
+    pub bytes: u64,
+    /// Immediate data.
+    pub immediate: u64,
 }
 
 /// A request that is complete.

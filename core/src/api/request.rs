@@ -111,6 +111,10 @@ pub struct PutRequest<'a> {
     pub to: Remote,
     /// The source: at most `segments_max` pieces.
     pub segments: &'a [Seg],
+    /// `Some`: once all bytes are in place, the target is notified, with these 8 bytes, as its window defines
+    /// ([`Window::written`], R-10). The put is then complete when the target's caller has the event, or its
+    /// counter counts it.
+    pub immediate: Option<u64>,
     /// When it counts as complete.
     pub level: Level,
     /// How completion is reported.
@@ -122,7 +126,7 @@ pub struct PutRequest<'a> {
 impl<'a> PutRequest<'a> {
     /// `segments` into a window, reported by an event when they may be used again.
     pub const fn new(to: Remote, segments: &'a [Seg]) -> Self {
-        PutRequest { to, segments, level: Level::Reusable, notify: Notify::Event, cookie: Cookie(0) }
+        PutRequest { to, segments, immediate: None, level: Level::Reusable, notify: Notify::Event, cookie: Cookie(0) }
     }
 }
 
@@ -213,6 +217,18 @@ pub struct Window {
     pub access: Access,
     /// The key that peers must name: unique among this endpoint's windows, best unguessable.
     pub key: u64,
+    /// How puts with immediate data are reported: by [`Event::Written`](crate::endpoint::Event::Written), a
+    /// counter, both, or not at all.
+    pub written: Notify,
+    /// Comes back in these events.
+    pub cookie: Cookie,
+}
+
+impl Window {
+    /// `len` bytes at `at` under `key`; puts with immediate data are reported by events.
+    pub const fn new(at: MemRef, len: u64, access: Access, key: u64) -> Window {
+        Window { at, len, access, key, written: Notify::Event, cookie: Cookie(0) }
+    }
 }
 
 impl AtomicType {

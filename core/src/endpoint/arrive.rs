@@ -110,7 +110,11 @@ impl Endpoint<'_> {
         }
         let carries = matches!(
             body,
-            Body::Aggregate { .. } | Body::Data(_) | Body::Put(_) | Body::Probe(Probe { answer: false, .. })
+            Body::Aggregate { .. }
+                | Body::Data(_)
+                | Body::Put(_)
+                | Body::PutImmediate(_)
+                | Body::Probe(Probe { answer: false, .. })
         );
         if common.payload_bytes > 0 && !carries {
             return Err(ProtocolError::TooLong { bytes: common.payload_bytes.into() });
@@ -154,6 +158,7 @@ impl Endpoint<'_> {
             | Body::Fin(_)
             | Body::Data(_)
             | Body::Put(_)
+            | Body::PutImmediate(_)
             | Body::Get(_)
             | Body::Atomic(_)
             | Body::AtomicReply(_)
@@ -352,6 +357,7 @@ impl Endpoint<'_> {
         match body {
             Body::Data(data) => return self.arrive_data(now, channel, rail, common, data),
             Body::Put(put) => return self.arrive_put(now, channel, rail, common, put),
+            Body::PutImmediate(put) => return self.arrive_put_immediate(now, channel, rail, common, put),
             _ => {}
         }
         self.received(now, channel, UNORDERED, psn, 0, common.ack_now);

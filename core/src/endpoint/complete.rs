@@ -3,10 +3,10 @@
 
 use super::slots::direct_id;
 use super::tables::{channel_event, op_event, op_rma};
-use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError, RequestKind};
+use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError, RequestKind, Written};
 use crate::fast::ShortCompletion;
 use crate::ids::Key;
-use crate::op::{Control, Op, OpKind, Phase, Queue};
+use crate::op::{Control, Op, OpKind, Phase, Queue, WindowSlot};
 use crate::peer::{ChannelState, Ending};
 use crate::store::NONE;
 use crate::store::list::By;
@@ -66,7 +66,7 @@ impl Endpoint<'_> {
     }
 
     fn complete_one_sided(&mut self, channel: u32, op: u32, kind: OpKind, phase: Phase) {
-        if matches!(kind, OpKind::Get | OpKind::Atomic) && phase != Phase::Queued {
+        if phase == Phase::Waiting {
             let slot = self.channel_mut(channel);
             slot.requests.answered();
             self.activate(channel);
@@ -160,21 +160,62 @@ impl Endpoint<'_> {
 
     fn finish(&mut self, op: u32) {
         let slot = self.op(op);
-        let kind = slot.kind();
-        let error = match slot.kind() {
+        let mut error = None;
+        match slot.kind() {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
                 let &Op { message_len: sent, len: capacity, peer, tag, immediate, .. } = slot;
-                Some(OpError::Truncated { sent, capacity, peer, tag, immediate })
+                error = Some(OpError::Truncated { sent, capacity, peer, tag, immediate });
             }
-            _ => None,
-        };
-        if slot.needs_fin {
+            OpKind::ServeGet | OpKind::ServeAtomic => self.unuse_window(op),
+            OpKind::ServePut if slot.phase() == Phase::Data => return self.report_put(op),
+            OpKind::Put if slot.notifies() && slot.phase() == Phase::Data && slot.error.is_none() => {
+                return self.queue_last(op);
+            }
+            _ => {}
+        }
+        if self.op(op).needs_fin {
             self.send_control(op, Control::Fin);
         }
-        if matches!(kind, OpKind::ServeGet | OpKind::ServeAtomic) {
-            self.unuse_window(op);
-        }
         self.complete(op, error);
+    }
+
+    /// All bytes of a put with immediate data are in place at the target, which is to be notified.
+    pub(super) fn queue_last(&mut self, op: u32) {
+        let slot = self.op_mut(op);
+        slot.enter(Phase::Queued);
+        let channel = slot.channel;
+        self.t.enqueue(op, Queue::Requests);
+        self.activate(channel);
+    }
+
+    /// A put with immediate data of a peer is in place: reports it as its window defines.
+    pub(super) fn report_put(&mut self, op: u32) {
+        let window = self.op(op).window;
+        let WindowSlot { written, .. } = *self.t.windows.at(window);
+        self.unuse_window(op);
+        self.op_mut(op).enter(Phase::Waiting);
+        if let Notify::Counter(counter) | Notify::Both(counter) = written
+            && let Some(counter) = self.t.counters.get_mut(usize::from(counter.0))
+        {
+            *counter = counter.wrapping_add(1);
+        }
+        match written {
+            Notify::Event | Notify::Both(_) => self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op),
+            Notify::Counter(_) | Notify::Silent => self.send_control(op, Control::Fin),
+        }
+    }
+
+    /// The event of a peer's put with immediate data is taken: answers the put.
+    #[cold]
+    fn take_written(&mut self, op: u32) -> Event {
+        let &Op { channel, peer, cookie, operand: window, remote_offset: offset, len: bytes, .. } = self.op(op);
+        let immediate = self.op(op).immediate.unwrap_or(0);
+        if self.channel(channel).is_over() {
+            self.release(op);
+        } else {
+            self.send_control(op, Control::Fin);
+        }
+        Event::Written(Written { peer, cookie, window, offset, bytes, immediate })
     }
 
     /// The peer's acknowledgments are valid again: completes the puts that waited for this.
@@ -265,6 +306,9 @@ impl Endpoint<'_> {
         let mut kind = REQUESTS[stage.kind() as usize];
         let (mut last, mut released, mut offset) = (true, stage.kind() == OpKind::MultiRecv, 0);
         if parent != NONE {
+            if parent == op {
+                return Some(self.take_written(op));
+            }
             (operation, kind, offset) = (self.t.op_id(parent), RequestKind::MultiRecv, self.op(op).remote_offset);
             last = self.report_part(op, parent);
             released = last;
@@ -349,7 +393,10 @@ const REQUESTS: [RequestKind; OpKind::RefusePut as usize + 1] = {
 impl Op {
     /// Whether it serves a peer; such operations are not the caller's.
     pub(super) const fn serves(&self) -> bool {
-        matches!(self.kind(), OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
+        matches!(
+            self.kind(),
+            OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServePut | OpKind::ServeRefusal | OpKind::RefusePut
+        )
     }
 
     /// Whether its completion condition is met.
@@ -372,7 +419,12 @@ impl Op {
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
             OpKind::Atomic => self.fin_seen,
-            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut => out,
+            OpKind::Put => match self.phase() {
+                Phase::Data => out,
+                phase => phase == Phase::Waiting && self.fin_seen && out,
+            },
+            OpKind::ServePut if self.phase() == Phase::Data => self.places == 0,
+            OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServePut | OpKind::ServeRefusal | OpKind::RefusePut => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
     }

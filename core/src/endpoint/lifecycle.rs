@@ -174,6 +174,10 @@ impl Endpoint<'_> {
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
+            if self.op(op).event.is_linked() && self.op(op).serves() {
+                // A put of the peer, all of it in place: its event holds the channel.
+                continue;
+            }
             self.t.unbind_op(op);
             self.release(op);
         }

@@ -6,7 +6,7 @@ use super::timer::Timer;
 use super::{Endpoint, PostStatus, ProtocolError};
 use crate::api::action::{Action, Post, PostKind, Span, SpanOf};
 use crate::ids::{Key, PostId, RailId};
-use crate::op::{MessageState, Packet, PartFin, What, record_of};
+use crate::op::{MessageState, OpKind, Packet, PartFin, What, record_of};
 use crate::paths::{Completed, Stamp};
 use crate::peer::{ORDERED, PlaceTo, Shortage, UNORDERED};
 use crate::rel::ack::AckVerdict;
@@ -162,6 +162,7 @@ impl Endpoint<'_> {
             Body::Resume(resume) => (What::Resume, resume.epoch.into()),
             Body::Data(data) => (What::Data, data.offset),
             Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.op(op).remote_offset)),
+            Body::PutImmediate(_) => (What::PutImmediate, 0),
             Body::Get(_) => (What::Get, 0),
             Body::Atomic(_) => (What::Atomic, 0),
             Body::AtomicReply(_) => (What::AtomicReply, 0),
@@ -459,6 +460,18 @@ impl Endpoint<'_> {
         }
     }
 
+    /// The last packet of a put with immediate data.
+    pub(super) fn put_immediate_of(&self, op: u32) -> wire::PutImmediate {
+        let put = self.op(op);
+        wire::PutImmediate {
+            window: put.remote,
+            offset: put.remote_offset,
+            operation: self.t.op_id(op).0.to_bits(),
+            bytes: put.len,
+            immediate: put.immediate.unwrap_or(0),
+        }
+    }
+
     /// The packet of an atomic.
     pub(super) fn atomic_of(&self, op: u32) -> wire::Atomic {
         let request = self.op(op);
@@ -557,6 +570,13 @@ impl Endpoint<'_> {
                 let slot = self.op_mut(op);
                 slot.places -= 1;
                 slot.aborted = is_aborted.then_some(place.psn);
+                if slot.kind() == OpKind::ServePut {
+                    // The copy begins anew.
+                    slot.completed = true;
+                    self.unuse_window(op);
+                    self.channel_mut(channel).requests.answer_acknowledged();
+                    self.release(op);
+                }
             }
             PlaceTo::Message(message) => self.message_mut(message).aborted = Some(place.psn),
             PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,

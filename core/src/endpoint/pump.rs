@@ -435,7 +435,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next get or atomic, within the number that the peer serves at once (C-5).
+    /// The next get, atomic, or end of a put, within the number that the peer serves at once (C-5).
+    #[inline(never)]
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.channel_mut(channel);
         // Answers count as open until the next request acknowledges them (C-5).
@@ -447,23 +448,32 @@ impl Endpoint<'_> {
         if op == NONE || slot.requests.is_full(requests_max) || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
+        let request = self.op(op);
+        // Of a put with immediate data, whose other packets may hold it all.
+        let len = if request.kind() == OpKind::Put { request.len - request.cursor } else { 0 };
+        let Some(rail) = self.choose(now, channel, MessageClass::OneSided, len) else { return Step::Idle };
         let request = self.op(op);
         let operation = self.t.op_id(op).0.to_bits();
-        let body = if request.kind() == OpKind::Get {
-            Body::Get(wire::Get {
+        let body = match request.kind() {
+            OpKind::Get => Body::Get(wire::Get {
                 window: request.remote,
                 offset: request.remote_offset,
                 bytes: request.len,
                 operation,
-            })
-        } else {
-            Body::Atomic(self.atomic_of(op))
+            }),
+            OpKind::Put => Body::PutImmediate(self.put_immediate_of(op)),
+            _ => Body::Atomic(self.atomic_of(op)),
         };
         self.t.dequeue(op);
-        self.op_mut(op).enter(Phase::Waiting);
+        let payload = self.payload(op, 0, len);
+        let slot = self.op_mut(op);
+        slot.enter(Phase::Waiting);
+        slot.all_sent = true;
         self.channel_mut(channel).requests.sent();
-        self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
+        if len > 0 {
+            self.note_moved(now, op, rail);
+        }
+        self.transmit(now, channel, rail, op, &body, payload, false, out);
         Step::Sent
     }
 }

@@ -190,6 +190,7 @@ impl Endpoint<'_> {
                 OpKind::Put => {
                     slot.error = Some(error);
                     slot.all_sent = true;
+                    slot.fin_seen = slot.phase() == Phase::Waiting;
                     if slot.queued == Queue::Bulk {
                         self.t.dequeue(op);
                         self.drop_stripes(op);
@@ -216,6 +217,7 @@ impl Endpoint<'_> {
         }
         let slot = self.op_mut(op);
         match (slot.kind(), slot.phase()) {
+            (OpKind::Put, Phase::Waiting) => slot.fin_seen = true,
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
                 slot.moved = fin.placed_bytes.min(slot.len);

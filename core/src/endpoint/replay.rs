@@ -196,6 +196,7 @@ impl Endpoint<'_> {
                 let offset = remote_offset.wrapping_add(offset);
                 Body::Put(wire::Put { window: remote, offset, operation })
             }
+            What::PutImmediate => Body::PutImmediate(self.put_immediate_of(op)),
             What::Get => Body::Get(wire::Get { window: remote, offset: remote_offset, bytes: slot.len, operation }),
             What::Atomic => Body::Atomic(self.atomic_of(op)),
             What::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: remote, old: slot.old }),
@@ -209,7 +210,7 @@ impl Endpoint<'_> {
             }),
         };
         let payload = match packet.what {
-            What::Eager | What::Data | What::Put => self.payload(op, offset, len.into()),
+            What::Eager | What::Data | What::Put | What::PutImmediate => self.payload(op, offset, len.into()),
             _ => Span::EMPTY,
         };
         (body, payload)

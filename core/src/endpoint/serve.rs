@@ -61,7 +61,51 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Refuses an admitted get or atomic of the peer.
+    /// The end of a put with immediate data: all other packets of the put were acknowledged before it was
+    /// sent.
+    pub(super) fn arrive_put_immediate(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        put: &wire::PutImmediate,
+    ) -> Result<Arrival, ProtocolError> {
+        let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        if len != 0 && len != put.bytes {
+            return Err(ProtocolError::TooLong { bytes: len }); // W-31
+        }
+        self.admit(channel)?;
+        let found = self.window(put.window, put.offset, put.bytes, |access| access.write);
+        let Some((window, at)) = self.use_window(channel, put.operation, found) else {
+            self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
+            return Ok(Arrival::Discard);
+        };
+        let op = self.new_op(Op {
+            channel,
+            peer: self.channel(channel).peer,
+            cookie: self.t.windows.at(window).cookie,
+            remote: put.operation,
+            remote_offset: put.offset,
+            operand: put.window,
+            len: put.bytes,
+            immediate: Some(put.immediate),
+            window,
+            ..Op::new(OpKind::ServePut)
+        });
+        // Its event is not that of a request.
+        self.op_mut(op).parent = op;
+        if len == 0 {
+            self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
+            self.report_put(op);
+            return Ok(Arrival::Done);
+        }
+        self.t.set_segments(op, &[Seg { at, len }]);
+        self.op_mut(op).places += 1;
+        Ok(self.open_place(channel, rail, Place::new(PlaceTo::Op(op), len, UNORDERED, common)))
+    }
+
+    /// Refuses an admitted request of the peer.
     fn refuse(&mut self, channel: u32, operation: u64, why: Refusal) {
         let refusal = Op::new(OpKind::ServeRefusal);
         let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });

@@ -10,6 +10,7 @@ use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
 use crate::op::{MessageUse, Op, OpKind, Packet, Phase, Queue, What, WindowSlot};
 use crate::peer::{ChannelState, Parked};
+use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -248,7 +249,23 @@ impl Endpoint<'_> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
         let op = Self::one_sided(OpKind::Put, &put.to, channel, len, (put.notify, put.cookie));
-        Ok(self.submit(Op { level: put.level, ..op }, put.segments, Queue::Bulk))
+        let op = self.new_op(Op { level: put.level, immediate: put.immediate, ..op });
+        self.t.set_segments(op, put.segments);
+        self.start_put(op);
+        Ok(self.t.op_id(op))
+    }
+
+    /// Queues a put. With immediate data, one that every rail takes in a packet is that packet.
+    fn start_put(&mut self, op: u32) {
+        let &Op { peer, len, .. } = self.op(op);
+        let facts = rails_of(self.t.peers[peer.0 as usize].rails).map(|rail| self.paths.facts(rail).segment_bytes_max);
+        let most = facts.fold(self.config.eager_bytes_max, u32::min);
+        if self.op(op).notifies() && len <= most.into() {
+            self.append_one_sided(op);
+            self.queue_last(op);
+        } else {
+            self.start(op, Queue::Bulk);
+        }
     }
 
     /// Reads from a peer's window.
@@ -362,6 +379,11 @@ impl Endpoint<'_> {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
             }
+            // Nothing of it was sent.
+            (OpKind::Put, Phase::Queued) if slot.queued == Queue::Requests && slot.cursor == 0 => {
+                self.t.dequeue(op);
+                self.complete(op, Some(OpError::Cancelled));
+            }
             (OpKind::Put, Phase::Data) if slot.queued == Queue::Bulk && slot.cursor == 0 && slot.stripes == NONE => {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
@@ -377,6 +399,11 @@ impl Endpoint<'_> {
         if window.at.offset.checked_add(window.len).is_none() {
             return Err(ExposeError::TooLong { bytes: window.len });
         }
+        if let Notify::Counter(counter) | Notify::Both(counter) = window.written
+            && usize::from(counter.0) >= self.t.counters.len()
+        {
+            return Err(ExposeError::UnknownCounter(counter));
+        }
         let Err(at) = self.t.window_by_key(window.key) else {
             return Err(ExposeError::KeyInUse(window.key));
         };
@@ -384,6 +411,8 @@ impl Endpoint<'_> {
             seg: Seg { at: window.at, len: window.len },
             access: window.access,
             key: window.key,
+            written: window.written,
+            cookie: window.cookie,
             users: 0,
         };
         let key = self.t.windows.insert(slot).ok_or(ExposeError::Full)?;

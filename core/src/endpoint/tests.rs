@@ -33,6 +33,7 @@ mod fences;
 mod frames;
 mod given_up;
 mod hostile;
+mod immediate;
 mod keys;
 mod late_connects;
 mod late_ends;

@@ -273,6 +273,11 @@ impl Op {
         self.completed && !self.event.is_linked()
     }
 
+    /// Whether it is a put that ends with a packet of its own.
+    pub(crate) const fn notifies(&self) -> bool {
+        matches!(self.kind(), OpKind::Put) && self.immediate.is_some()
+    }
+
     /// Whether it takes part in the channel's order of one-sided operations (flush).
     pub(crate) const fn is_one_sided(&self) -> bool {
         matches!(self.kind(), OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
@@ -307,6 +312,9 @@ pub(crate) struct WindowSlot {
     pub seg: Seg,
     pub access: Access,
     pub key: u64,
+    /// How puts with immediate data are reported.
+    pub written: Notify,
+    pub cookie: Cookie,
     /// Gets and atomics being served, and puts being placed.
     pub users: u32,
 }

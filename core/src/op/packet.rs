@@ -40,6 +40,7 @@ pub(crate) enum What {
     Resume,
     Data,
     Put,
+    PutImmediate,
     Get,
     Atomic,
     AtomicReply,

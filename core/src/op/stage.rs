@@ -30,7 +30,9 @@ pub(crate) enum OpKind {
     ServeGet,
     /// Answers a peer's atomic.
     ServeAtomic,
-    /// Answers a peer's get or atomic with a refusal.
+    /// Reports a peer's put with immediate data, and answers it.
+    ServePut,
+    /// Answers a peer's get or atomic, or put with immediate data, with a refusal.
     ServeRefusal,
     /// Answers a peer's put with a refusal.
     RefusePut,
@@ -96,7 +98,9 @@ const ROUTES: &[(OpKind, Phase, &[Phase])] = {
         (OpKind::Part, Written, &[Registering, Data]),
         (OpKind::Part, Reading, &[Registering, Data]),
         (OpKind::Part, Data, &[]),
-        (OpKind::Put, Data, &[]),
+        (OpKind::Put, Data, &[Queued]),
+        (OpKind::Put, Queued, &[Waiting]),
+        (OpKind::Put, Waiting, &[]),
         (OpKind::Get, Queued, &[Waiting]),
         (OpKind::Get, Waiting, &[]),
         (OpKind::Atomic, Queued, &[Waiting]),
@@ -105,6 +109,8 @@ const ROUTES: &[(OpKind, Phase, &[Phase])] = {
         (OpKind::ServeGet, Data, &[]),
         (OpKind::ServeAtomic, Queued, &[Waiting]),
         (OpKind::ServeAtomic, Waiting, &[]),
+        (OpKind::ServePut, Data, &[Waiting]),
+        (OpKind::ServePut, Waiting, &[]),
         (OpKind::ServeRefusal, Queued, &[]),
         (OpKind::RefusePut, Queued, &[]),
     ]
@@ -195,6 +201,7 @@ mod tests {
         OpKind::Flush,
         OpKind::ServeGet,
         OpKind::ServeAtomic,
+        OpKind::ServePut,
         OpKind::ServeRefusal,
         OpKind::RefusePut,
     ];

@@ -204,8 +204,8 @@ macro_rules! bodies {
 }
 
 bodies! {
-    Eager(MessageHead), Rts(Rts), Cts(Cts), Fin(Fin), Data(Data), Put(Put), Get(Get), Atomic(Atomic),
-    AtomicReply(AtomicReply), Resume(Resume), Ack(Ack), Connect(Connect), Fence(Fence), Probe(Probe),
+    Eager(MessageHead), Rts(Rts), Cts(Cts), Fin(Fin), Data(Data), Put(Put), PutImmediate(PutImmediate),
+    Get(Get), Atomic(Atomic), AtomicReply(AtomicReply), Resume(Resume), Ack(Ack), Connect(Connect), Fence(Fence), Probe(Probe),
     Address(Address), Park(Park)
 }
 

@@ -78,6 +78,8 @@ coded! {
         AtomicReply = 0x26,
         /// Writes are unconfirmed.
         Resume = 0x27,
+        /// The end of a put with immediate data.
+        PutImmediate = 0x28,
         /// Selective acknowledgment.
         Ack = 0x30,
         /// Limits only.
@@ -117,6 +119,7 @@ impl Kind {
             Kind::Data | Kind::AtomicReply | Kind::Resume | Kind::Ack => 16,
             Kind::Eager | Kind::Fin | Kind::Put | Kind::Connect => 24,
             Kind::Rts | Kind::Cts | Kind::Get | Kind::Fence => 32,
+            Kind::PutImmediate => 40,
             Kind::Atomic => 48,
             Kind::Address => 8 + ADDRESS_BYTES_MAX,
         }
@@ -131,7 +134,7 @@ impl Kind {
     /// Whether a payload may stand behind the header (W-8).
     #[inline]
     pub const fn has_payload(self) -> bool {
-        matches!(self, Kind::Eager | Kind::Aggregate | Kind::Data | Kind::Put | Kind::Probe)
+        matches!(self, Kind::Eager | Kind::Aggregate | Kind::Data | Kind::Put | Kind::PutImmediate | Kind::Probe)
     }
 
     /// The flags that may be set (W-5).

@@ -186,6 +186,21 @@ pub struct Put {
     pub operation: u64,
 }
 
+/// End of a put with immediate data: behind the other packets of the put, or with its whole payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutImmediate {
+    /// Key of the target's window.
+    pub window: u64,
+    /// Where the put starts in the window, in bytes.
+    pub offset: u64,
+    /// The origin's operation: named in the FIN that answers.
+    pub operation: u64,
+    /// Bytes of the whole put.
+    pub bytes: u64,
+    /// Immediate data.
+    pub immediate: u64,
+}
+
 /// One-sided get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Get {
@@ -503,6 +518,8 @@ pub enum Body {
     Data(Data),
     /// Unordered.
     Put(Put),
+    /// Unordered.
+    PutImmediate(PutImmediate),
     /// Unordered.
     Get(Get),
     /// Unordered.

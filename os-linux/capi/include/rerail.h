@@ -52,7 +52,8 @@ enum {
     RERAIL_PEER_UP = 2,     /* a connection to the peer is up */
     RERAIL_PEER_CLOSED = 3, /* the peer has closed */
     RERAIL_PEER_LOST = 4,   /* the peer is lost; rerail_error returns why */
-    RERAIL_CALLER = 5       /* a process whose name is not inserted has called: rerail_caller */
+    RERAIL_CALLER = 5,      /* a process whose name is not inserted has called: rerail_caller */
+    RERAIL_WRITTEN = 6      /* a put with immediate data into a window: cookie is its key, tag the offset */
 };
 
 /* What a completed request was. */
@@ -130,6 +131,13 @@ int rerail_expose(rerail *transport, void *bytes, size_t count, uint64_t key, ui
 int rerail_deregister(rerail *transport, uint64_t window);
 int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
+/* A put whose target is notified once all bytes are in place, by RERAIL_WRITTEN or the window's counter; complete when the
+ * target has taken that event, or its counter counts. */
+int rerail_put_immediate(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, uint64_t immediate, const void *bytes,
+    size_t count, uint64_t cookie, uint64_t *request);
+/* As rerail_expose, but puts with immediate data add 1 to a counter (from 0 to RERAIL_COUNTERS - 1) instead. */
+int rerail_expose_counted(rerail *transport, void *bytes, size_t count, uint64_t key, uint16_t counter, uint64_t *window);
+int rerail_counter(const rerail *transport, uint16_t counter, uint64_t *value);
 int rerail_get(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
 

@@ -13,11 +13,11 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rerail_core::endpoint::Event as CoreEvent;
+use rerail_core::endpoint::{Event as CoreEvent, Written};
 use rerail_core::ids::Key;
 use rerail_linux::{
-    Access, CancelError, Completion, Contacts, Cookie, DeregisterError, GetRequest, Level, MemRef, Name, Notify,
-    OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, RequestKind, Seg,
+    Access, CancelError, Completion, Contacts, Cookie, CounterId, DeregisterError, GetRequest, Level, MemRef, Name,
+    Notify, OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, RequestKind, Seg,
     Selector, SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
 };
 
@@ -36,6 +36,7 @@ const PEER_UP: u16 = 2;
 const PEER_CLOSED: u16 = 3;
 const PEER_LOST: u16 = 4;
 const CALLER: u16 = 5;
+const WRITTEN: u16 = 6;
 
 const SEND: u16 = 1;
 const RECV: u16 = 2;
@@ -162,6 +163,9 @@ impl Handle {
                     self.set_error(&why);
                 }
                 Event { status: EPEER, ..about(PEER_LOST, peer) }
+            }
+            CoreEvent::Written(Written { peer, window: cookie, offset: tag, bytes, immediate, .. }) => {
+                Event { cookie, bytes, tag, immediate, flags: IMMEDIATE, ..about(WRITTEN, peer) }
             }
             CoreEvent::Completed(completion) => completed(&completion),
         }
@@ -438,11 +442,34 @@ pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_i
     }
 }
 
-/// See the header.
+/// Exposes memory under a key; `written`: how puts with immediate data are reported.
 ///
 /// # Safety
 /// That of `with`; `count` bytes at `bytes` are the transport's until the window is deregistered; `window` is
 /// writable.
+unsafe fn expose(
+    handle: *mut Handle,
+    (bytes, count): (*mut c_void, usize),
+    key: u64,
+    written: Notify,
+    window: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(handle, window, |handle| {
+            let at = MemRef { region: handle.region, offset: bytes.expose_provenance() as u64 };
+            let access = Access { read: true, write: true, atomic: false };
+            let exposed = Window { written, ..Window::new(at, count as u64, access, key) };
+            let exposed = handle.transport()?.expose(&exposed);
+            Ok(exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `expose`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_expose(
     handle: *mut Handle,
@@ -452,14 +479,24 @@ pub unsafe extern "C" fn rerail_expose(
     window: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        answer(handle, window, |handle| {
-            let at = MemRef { region: handle.region, offset: bytes.expose_provenance() as u64 };
-            let access = Access { read: true, write: true, atomic: false };
-            let exposed = handle.transport()?.expose(&Window { at, len: count as u64, access, key });
-            Ok(exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits())
-        })
-    }
+    unsafe { expose(handle, (bytes, count), key, Notify::Event, window) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `expose`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_expose_counted(
+    handle: *mut Handle,
+    bytes: *mut c_void,
+    count: usize,
+    key: u64,
+    counter: u16,
+    window: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { expose(handle, (bytes, count), key, Notify::Counter(CounterId(counter)), window) }
 }
 
 /// See the header.
@@ -497,13 +534,63 @@ pub unsafe extern "C" fn rerail_put(
     request: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promise.
+    unsafe { put(handle, (peer, key, offset), None, (bytes, count), cookie, request) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`rerail_send`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_put_immediate(
+    handle: *mut Handle,
+    peer: u32,
+    key: u64,
+    offset: u64,
+    immediate: u64,
+    bytes: *const c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { put(handle, (peer, key, offset), Some(immediate), (bytes, count), cookie, request) }
+}
+
+/// Puts, with immediate data or without.
+///
+/// # Safety
+/// As [`rerail_send`].
+unsafe fn put(
+    handle: *mut Handle,
+    (peer, key, offset): (u32, u64, u64),
+    immediate: Option<u64>,
+    memory: (*const c_void, usize),
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, request, (bytes, count), false, |transport, segments| {
+        submit(handle, request, memory, false, |transport, segments| {
             let to = Remote { peer: PeerId(peer), window: key, offset };
-            let (level, notify, cookie) = (Level::Placed, Notify::Event, Cookie(cookie));
-            transport.put(&PutRequest { to, segments, level, notify, cookie })
+            let (level, cookie) = (Level::Placed, Cookie(cookie));
+            transport.put(&PutRequest { immediate, level, cookie, ..PutRequest::new(to, segments) })
         })
     }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `value` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_counter(handle: *const Handle, counter: u16, value: *mut u64) -> c_int {
+    let read = |handle: &mut Handle| {
+        let counted = handle.transport()?.counter(CounterId(counter));
+        counted.ok_or_else(|| failure(EINVAL, "there is no such counter (RERAIL_COUNTERS)"))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { answer(handle, value, read) }
 }
 
 /// See the header.

@@ -11,6 +11,8 @@
 enum { LARGE = 1 << 20, TAG = 7 };
 
 static rerail *transport;
+static char *memory;
+static int written;
 
 static void check(int well, int line)
 {
@@ -33,6 +35,11 @@ static rerail_event completed(uint64_t cookie)
                 return event;
             }
             /* The other one closes after its last receive, which may be noticed before the own last send is. */
+            if (event.kind == RERAIL_WRITTEN) {
+                CHECK(event.cookie == 99 && event.bytes == 5 && event.tag == 200 && event.immediate == 77);
+                CHECK(event.flags == RERAIL_IMMEDIATE && !memcmp(memory + 200, "event", 5) && !written++);
+                continue;
+            }
             CHECK(event.kind == RERAIL_PEER_UP || event.kind == RERAIL_PEER_CLOSED);
         }
         int fd = -1;
@@ -105,9 +112,13 @@ int main(void)
     CHECK(rerail_size(transport, &size) == 0 && size == 2);
     CHECK(rerail_rank(transport, &rank) == 0 && rerail_rank_of(transport, names[1], &peer) == 0 && rank + peer == 1);
 
-    char *buffer = calloc(1, LARGE), *memory = calloc(1, LARGE);
-    uint64_t window, request;
+    char *buffer = calloc(1, LARGE);
+    memory = calloc(1, LARGE);
+    uint64_t window, counted, request, count;
     CHECK(rerail_expose(transport, memory, LARGE, 99, &window) == 0);
+    CHECK(rerail_expose_counted(transport, memory, 100, 100, 3, &counted) == 0);
+    CHECK(rerail_expose_counted(transport, memory, 100, 101, 65535, NULL) == RERAIL_EINVAL);
+    CHECK(rerail_counter(transport, 3, &count) == 0 && count == 0 && rerail_counter(transport, 65535, NULL) == RERAIL_EINVAL);
     queues(peer);
     if (child) {
         CHECK(rerail_inject_max(transport) >= 1024);
@@ -126,6 +137,8 @@ int main(void)
         CHECK(rerail_put(transport, peer, 99, 100, "written", 7, 4, NULL) == 0);
         event = completed(4);
         CHECK(event.status == 0 && event.request == RERAIL_PUT);
+        CHECK(rerail_put_immediate(transport, peer, 99, 200, 77, "event", 5, 10, NULL) == 0 && completed(10).status == 0);
+        CHECK(rerail_put_immediate(transport, peer, 100, 0, 77, "count", 5, 11, NULL) == 0 && completed(11).status == 0);
         CHECK(rerail_get(transport, peer, 99, 98, buffer, 11, 5, NULL) == 0);
         event = completed(5);
         CHECK(event.status == 0 && event.bytes == 11 && !memcmp(buffer, "\0\0written\0\0", 11));
@@ -150,7 +163,8 @@ int main(void)
         CHECK(rerail_send(transport, peer, 55, 66, buffer, 20, 3, NULL) == 0);
         CHECK(completed(3).status == 0);
         CHECK(rerail_recv(transport, peer, 60, 0, NULL, 0, 4, NULL) == 0);
-        CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7));
+        CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7) && !memcmp(memory, "count", 5));
+        CHECK(written == 1 && rerail_counter(transport, 3, &count) == 0 && count == 1);
         CHECK(rerail_deregister(transport, window) == 0);
     }
     CHECK(rerail_wait(transport, 0) == 0);

@@ -102,7 +102,7 @@ impl Engine {
                 self.met.remove(peer);
                 self.lost.push((peer, why));
             }
-            Event::Completed(_) => {}
+            Event::Completed(_) | Event::Written(_) => {}
         }
     }
 

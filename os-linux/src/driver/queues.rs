@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{Completion, Event};
+use rerail_core::endpoint::{Completion, Event, Written};
 use rerail_core::ids::{Cookie, OpId};
 
 use super::{Clock, Transport, WaitError, Woken};
@@ -104,9 +104,9 @@ impl Queues {
         Queues { queues: vec![Queue::new(events_max)] }
     }
 
-    /// Which queue a completion belongs to.
-    fn of(&self, completion: &Completion) -> usize {
-        let named = (completion.cookie.0 >> VALUE_BITS) as usize;
+    /// Which queue a cookie belongs to.
+    fn of(&self, Cookie(cookie): Cookie) -> usize {
+        let named = (cookie >> VALUE_BITS) as usize;
         if named < self.queues.len() { named } else { 0 }
     }
 
@@ -117,8 +117,8 @@ impl Queues {
 
     fn put(&mut self, event: Event) {
         match &event {
-            Event::Completed(completion) => {
-                let queue = self.of(completion);
+            Event::Completed(Completion { cookie, .. }) | Event::Written(Written { cookie, .. }) => {
+                let queue = self.of(*cookie);
                 self.queues[queue].events.push_back(event);
             }
             _ => self.queues.iter_mut().for_each(|queue| queue.events.push_back(event)),
@@ -185,11 +185,11 @@ impl Transport {
 
 impl<C: Clock> Transport<C> {
     /// Opens a completion queue with room for `events_max` events, for a library that shares this transport
-    /// with others. Completions of requests with a [cookie of the queue](QueueId::cookie) come by
-    /// [`poll_queue`](Self::poll_queue), and so does all that concerns peers; everything else comes by
-    /// [`poll_event`](Self::poll_event), or was for the queue before it was opened. A queue that is full
-    /// holds up the events of the others until some are taken. The memory is taken here, beside the budget
-    /// of the settings.
+    /// with others. Completions of requests, and puts into windows, with a [cookie of the
+    /// queue](QueueId::cookie) come by [`poll_queue`](Self::poll_queue), and so does all that concerns peers;
+    /// everything else comes by [`poll_event`](Self::poll_event), or was for the queue before it was opened.
+    /// A queue that is full holds up the events of the others until some are taken. The memory is taken here,
+    /// beside the budget of the settings.
     ///
     /// # Errors
     /// [`QueueError`]; no queue was opened then.

@@ -196,7 +196,7 @@ impl Rank {
                     self.lost.push((peer, why));
                     self.flows.remove(&peer.0);
                 }
-                Event::PeerUp { .. } | Event::PeerClosed { .. } => {}
+                Event::PeerUp { .. } | Event::PeerClosed { .. } | Event::Written(_) => {}
             }
         }
     }

@@ -284,7 +284,7 @@ pub fn events(host: &mut Host<'_>) -> Result<bool, Failure> {
                 host.old = done.old;
             }
             Event::Completed(Completion { cookie, result: Err(why), .. }) => return Err(Failure::Failed(cookie, why)),
-            Event::PeerUp { .. } => {}
+            Event::PeerUp { .. } | Event::Written(_) => {}
             Event::PeerClosed { peer } => return Err(Failure::Left(peer)),
             Event::PeerLost { peer, why } => return Err(Failure::Lost(peer, why)),
         }

@@ -45,6 +45,7 @@ impl fmt::Display for Lost {
             Lost::Counted { rank, counted, done } => write!(f, "rank {rank} counted {counted} of {done} requests"),
             Lost::Atomic(cell) => write!(f, "an atomic was answered and not done: {cell}"),
             Lost::Put { put, target, difference } => write!(f, "{put} is not in rank {target}'s window: {difference}"),
+            Lost::Notice { put, target } => write!(f, "rank {target} was not notified of {put}"),
             Lost::Peer(loss) => write!(f, "{loss}, for no reason"),
         }
     }
@@ -59,6 +60,9 @@ impl fmt::Display for Duplicated {
             Duplicated::Cancelled { name, at } => write!(f, "{name} was taken back and came at {} ns", at.0),
             Duplicated::Completion { rank, request, at } => {
                 write!(f, "rank {rank}: completion of request {request}, which is over, at {} ns", at.0)
+            }
+            Duplicated::Notice { put, target, at } => {
+                write!(f, "rank {target} was notified of {put} again at {} ns", at.0)
             }
             Duplicated::Counted { rank, counted, done } => {
                 write!(f, "rank {rank} counted {counted} of {done} requests")
@@ -119,6 +123,12 @@ impl fmt::Display for Corruption {
                 write!(f, "get {request} of rank {target}'s slot {slot}: byte {at} is {found:#04x}")
             }
             Damage::Window { slot, at, found } => write!(f, "slot {slot} of its window: byte {at} is {found:#04x}"),
+            Damage::Notice { peer, bytes, immediate } => {
+                write!(
+                    f,
+                    "notified of a put of {bytes} bytes by rank {peer} with {immediate:#x}, which it did not make"
+                )
+            }
             Damage::Kind { request, kind } => write!(f, "the completion of request {request} is about a {kind:?}"),
             Damage::Protected(difference) => write!(f, "memory that may not be written: {difference}"),
             Damage::Refusal { request, refused: true } => write!(f, "request {request} was refused without reason"),

@@ -1,5 +1,5 @@
-use rerail_core::endpoint::{Completion, Done, Level, Notify, RequestKind};
-use rerail_core::ids::{CounterId, PeerId};
+use rerail_core::endpoint::{Completion, Done, Level, Notify, RequestKind, Written};
+use rerail_core::ids::{Cookie, CounterId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
@@ -337,7 +337,7 @@ fn a_completion_is_about_its_request() {
 }
 
 fn put(fixture: &mut Fixture, content: u64, bad: Option<Refusal>) -> u32 {
-    fixture.submission(0, Submission::Put { target: 1, slot: 0, content: Content(content), bad }, 16)
+    fixture.submission(0, Submission::Put { target: 1, slot: 0, content: Content(content), immediate: false, bad }, 16)
 }
 
 #[test]
@@ -360,11 +360,34 @@ fn put_data_is_in_the_window_at_completion() {
 }
 
 #[test]
+fn a_put_with_immediate_data_is_reported_once_before_it_is_complete() {
+    for (reports, bytes) in [(0, 16), (1, 16), (2, 16), (1, 15)] {
+        let mut fixture = Fixture::new(2);
+        fixture.ledger.slots().open(1, 0, Content(3));
+        let submission = Submission::Put { target: 1, slot: 0, content: Content(7), immediate: true, bad: None };
+        let request = fixture.submission(0, submission, 16);
+        let (peer, cookie, window, offset, immediate) = (PeerId(0), Cookie(0), 0, 0, 7);
+        for _ in 0..reports {
+            let at = fixture.time();
+            fixture.ledger.written(1, at, &Written { peer, cookie, window, offset, bytes, immediate });
+        }
+        fixture.report(0, request, Ok(Done::of(PeerId(0))), &windows(7).slot);
+        fixture.ledger.judge_due(Time(99), &windows(7));
+        match judge(&fixture.ledger, &fixture.ending(), &windows(7)) {
+            Verdict::Clean => assert_eq!((reports, bytes), (1, 16)),
+            Verdict::Lost(Lost::Notice { target: 1, .. }) => assert_eq!(reports, 0),
+            Verdict::Duplicated(Duplicated::Notice { target: 1, .. }) => assert_eq!(reports, 2),
+            verdict => assert!(matches!(damage(verdict), Damage::Notice { peer: 0, bytes: 15, immediate: 7 })),
+        }
+    }
+}
+
+#[test]
 fn a_flush_answers_for_silent_puts() {
     for (there, good) in [(7, true), (3, false)] {
         let mut fixture = Fixture::new(2);
         fixture.ledger.slots().open(1, 0, Content(3));
-        let submission = Submission::Put { target: 1, slot: 0, content: Content(7), bad: None };
+        let submission = Submission::Put { target: 1, slot: 0, content: Content(7), immediate: false, bad: None };
         fixture.ledger.submitted(0, Time(1), submission, &[Seg::new(RegionId(0), 0, 16)], Notify::Silent);
         let flush = fixture.submission(0, Submission::Flush { target: 1 }, 0);
         fixture.report(0, flush, Ok(Done::of(PeerId(0))), &[]);

@@ -14,6 +14,7 @@ use rerail_core::wire::Refusal;
 use super::cells::{Cells, Operation};
 use super::claims::{Claim, Probe};
 use super::identity::{Content, Name};
+use super::notices::Notice;
 use super::slots::Slots;
 use super::verdict::{Corruption, Damage, Duplicated, PeerLoss, RequestFacts, Verdict};
 
@@ -64,6 +65,8 @@ pub enum Submission {
         slot: u32,
         /// What.
         content: Content,
+        /// Whether the content's seed travels as immediate data.
+        immediate: bool,
         /// Why it must be refused, if it must.
         bad: Option<Refusal>,
     },
@@ -298,8 +301,10 @@ pub struct Ledger {
     pub(super) messages: BTreeMap<(u32, u32), Vec<Message>>,
     pub(super) slots: Slots,
     pub(super) cells: Cells,
+    /// Puts with immediate data, by these.
+    pub(super) notices: BTreeMap<u64, Notice>,
     pub(super) findings: Vec<Verdict>,
-    due: Vec<Due>,
+    pub(super) due: Vec<Due>,
     /// Messages that were entered as received.
     received: u64,
     /// A rank that lies.
@@ -385,7 +390,11 @@ impl Ledger {
                 let (taken_back, receipt) = (None, None);
                 pair.push(Message { name, len, tag, immediate, level, request, sent: now, taken_back, receipt });
             }
-            Submission::Put { target, slot, content, bad: None } => {
+            Submission::Put { target, slot, content, immediate, bad: None } => {
+                if immediate {
+                    let bytes = memory.iter().map(|seg| seg.len).sum();
+                    self.announce(content.0, (rank, request), target, bytes);
+                }
                 self.slots.put(target, slot, content, (rank, request), now.stamp);
                 self.due.push(Due::Slot { target, slot });
             }
@@ -421,7 +430,10 @@ impl Ledger {
                     message.taken_back = Some(now);
                 }
             }
-            Submission::Put { target, slot, .. } => self.slots.withdraw(target, slot, (rank, request)),
+            Submission::Put { target, slot, content, .. } => {
+                self.renounce(content.0);
+                self.slots.withdraw(target, slot, (rank, request));
+            }
             Submission::Atomic { target, cell, .. } => self.cells.withdraw(target, cell, (rank, request)),
             _ => {}
         }
@@ -487,6 +499,7 @@ impl Ledger {
             Submission::Put { target, slot, content, .. } => {
                 self.check_source(rank, at, request, content, memory);
                 self.slots.done(target, slot, (rank, request), now.stamp);
+                self.check_notice(content.0);
                 self.due.push(Due::Put { rank, request });
             }
             Submission::Get { target, slot, offset, .. } => {

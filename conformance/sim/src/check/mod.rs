@@ -36,6 +36,7 @@ mod judge;
 mod ledger;
 mod liar;
 mod memory;
+mod notices;
 mod once;
 mod order;
 mod slots;

@@ -156,6 +156,13 @@ pub enum Lost {
         /// What is there.
         difference: Difference,
     },
+    /// A put was completed, or flushed, and its target not notified.
+    Notice {
+        /// The put.
+        put: RequestFacts,
+        /// The rank whose window it is.
+        target: u32,
+    },
     /// A peer was given up that lived and could be reached.
     Peer(PeerLoss),
 }
@@ -200,6 +207,15 @@ pub enum Duplicated {
         rank: u32,
         /// Its number.
         request: u64,
+        /// When.
+        at: Time,
+    },
+    /// A target was notified of a put twice.
+    Notice {
+        /// The put.
+        put: RequestFacts,
+        /// The rank whose window it is.
+        target: u32,
         /// When.
         at: Time,
     },
@@ -384,6 +400,15 @@ pub enum Damage {
         request: u32,
         /// Whether it was refused.
         refused: bool,
+    },
+    /// A rank was notified of a put that no peer made so.
+    Notice {
+        /// The peer named.
+        peer: u32,
+        /// Bytes named.
+        bytes: u64,
+        /// The immediate data.
+        immediate: u64,
     },
     /// A completion is about another kind of request.
     Kind {

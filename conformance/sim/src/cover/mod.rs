@@ -41,6 +41,7 @@ paths! {
     DataReplayed: "a DATA segment behind the first is sent again",
     PutSegmentReplayed: "a segment of a put behind the first is sent again",
     AtomicReplayed: "an atomic, or a get, is sent again",
+    NoticeReplayed: "the end of a put with immediate data is sent again",
     ReplyReplayed: "the answer to an atomic is sent again",
     OnAnotherRail: "a packet is sent again on another rail",
     DuplicateAtomic: "an atomic that was executed comes again",

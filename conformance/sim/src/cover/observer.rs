@@ -189,6 +189,7 @@ impl Observer {
             Kind::Cts => self.note(Path::CtsReplayed),
             Kind::Fin => self.note(Path::FinReplayed),
             Kind::Atomic | Kind::Get => self.note(Path::AtomicReplayed),
+            Kind::PutImmediate => self.note(Path::NoticeReplayed),
             Kind::AtomicReply => self.note(Path::ReplyReplayed),
             Kind::Put => self.put_posted(of, header, true),
             Kind::Resume => self.epoch_posted(header),

@@ -9,7 +9,7 @@
 use rerail_core::ids::Key;
 use rerail_core::wire::{
     Ack, Address, AddressText, Atomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get, Lane,
-    MessageHead, Probe, Put, Refusal, RemoteKey, RemoteKeys, Repr, Resume, Rts,
+    MessageHead, Probe, Put, PutImmediate, Refusal, RemoteKey, RemoteKeys, Repr, Resume, Rts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -180,6 +180,7 @@ impl Knowledge {
                 self.ours.note(put.operation);
                 self.windows.note(put.window);
             }
+            Body::PutImmediate(put) => self.ours.note(put.operation),
             Body::Get(get) => self.ours.note(get.operation),
             Body::Atomic(atomic) => self.ours.note(atomic.operation),
             Body::Connect(connect) => {
@@ -231,6 +232,7 @@ impl Knowledge {
             Body::Rts(rts) => rts.head.operation,
             Body::Cts(cts) => cts.target,
             Body::Put(put) => put.operation,
+            Body::PutImmediate(put) => put.operation,
             Body::Get(get) => get.operation,
             Body::Atomic(atomic) => atomic.operation,
             _ => return,
@@ -255,6 +257,7 @@ impl Knowledge {
             }
             Body::Fin(fin) => self.epoch = fin.epoch,
             Body::Put(put) => self.theirs.note(put.operation),
+            Body::PutImmediate(put) => self.theirs.note(put.operation),
             Body::Get(get) => self.theirs.note(get.operation),
             Body::Atomic(atomic) => self.theirs.note(atomic.operation),
             Body::Resume(resume) => self.epoch = resume.epoch,
@@ -383,6 +386,12 @@ impl Knowledge {
                 1 => put.offset = outside(rng),
                 _ => put.operation = self.own(rng),
             },
+            Body::PutImmediate(put) => match rng.below(4) {
+                0 => put.window ^= 1 << rng.within(40, 63),
+                1 => put.offset = outside(rng),
+                2 => put.bytes = ugly(rng, put.bytes),
+                _ => put.operation = self.own(rng),
+            },
             Body::Get(get) => match rng.below(4) {
                 0 => get.window ^= 1 << rng.within(40, 63),
                 1 => get.offset = ugly(rng, get.offset),
@@ -504,10 +513,15 @@ impl Knowledge {
                     _ => (known, outside(rng)),
                 };
                 let operation = self.own(rng);
-                match rng.below(3) {
+                match rng.below(4) {
                     0 => {
                         payload = rng.below(PAYLOAD_MAX);
                         Body::Put(Put { window, offset, operation })
+                    }
+                    3 => {
+                        let (bytes, immediate) = (rng.below(PAYLOAD_MAX), rng.draw());
+                        payload = *rng.pick(&[0, bytes, bytes, 1]).unwrap_or(&0);
+                        Body::PutImmediate(PutImmediate { window, offset, operation, bytes, immediate })
                     }
                     1 => Body::Get(Get { window, offset, bytes: ugly(rng, 64), operation }),
                     _ => Body::Atomic(Atomic { window, offset, operation, operand: rng.draw(), ..Atomic::default() }),

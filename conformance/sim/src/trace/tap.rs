@@ -260,6 +260,15 @@ impl std::fmt::Display for Described<'_> {
             Body::Put(put) => {
                 write!(f, "PUT op {from}:{:x} at {}, {} bytes", put.operation, put.offset, common.payload_bytes)?
             }
+            Body::PutImmediate(put) => {
+                let bytes = common.payload_bytes;
+                write!(
+                    f,
+                    "PUT-IMMEDIATE op {from}:{:x} at {}, {bytes} of {} bytes",
+                    put.operation, put.offset, put.bytes
+                )?;
+                message(f, Some(put.immediate))?;
+            }
             Body::Get(get) => write!(f, "GET op {from}:{:x} at {}, {} bytes", get.operation, get.offset, get.bytes)?,
             Body::Atomic(atomic) => write!(f, "ATOMIC op {from}:{:x} {:?}", atomic.operation, atomic.kind)?,
             Body::AtomicReply(reply) => write!(f, "ATOMIC-REPLY op {to}:{:x} old {}", reply.operation, reply.old)?,

@@ -268,7 +268,7 @@ impl Common {
             Event::PeerClosed { peer } if !closing => {
                 self.crash(cx, format!("rank {} shut down before its time", peer.0));
             }
-            Event::PeerClosed { .. } | Event::PeerUp { .. } => {}
+            Event::PeerClosed { .. } | Event::PeerUp { .. } | Event::Written(_) => {}
         }
         None
     }

@@ -189,7 +189,7 @@ fn puts_and_gets() {
     let target = job.region(0, &vec![0; 50_000]);
     let access = Access { read: true, write: true, atomic: false };
     let at = MemRef { region: window, offset: 0 };
-    job.engines[1].expose(&Window { at, len: 50_000, access, key: 0x5eed }).unwrap();
+    job.engines[1].expose(&Window::new(at, 50_000, access, 0x5eed)).unwrap();
     let there = Remote { peer: PeerId(1), window: 0x5eed, offset: 0 };
     let put = PutRequest { segments: &[Seg::new(source, 0, 50_000)], ..PutRequest::new(there, &[]) };
     job.engines[0].put(&put).unwrap();

@@ -49,7 +49,7 @@ impl Accesses {
         session.bytes_mut(Seg::new(window, 0, WINDOW_BYTES)).fill(0);
         let whole = Seg::new(window, 0, WINDOW_BYTES);
         let access = Access { read: true, write: true, atomic: true };
-        session.expose(&Window { at: whole.at, len: whole.len, access, key: WINDOW + u64::from(session.rank()) })?;
+        session.expose(&Window::new(whole.at, whole.len, access, WINDOW + u64::from(session.rank())))?;
         Ok(Accesses { window, local, step: None, rounds: 0 })
     }
 

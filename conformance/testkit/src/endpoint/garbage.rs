@@ -40,12 +40,12 @@ pub fn run(data: &[u8]) {
     cluster.honest = false;
     let mut input = Input(data);
     for rank in 0..3 {
-        let window = Window {
-            at: MemRef { region: RegionId(0), offset: 60_000 },
-            len: 5000,
-            access: Access { read: true, write: true, atomic: true },
-            key: 7,
-        };
+        let window = Window::new(
+            MemRef { region: RegionId(0), offset: 60_000 },
+            5000,
+            Access { read: true, write: true, atomic: true },
+            7,
+        );
         cluster.nodes[rank].endpoint.expose(&window).expect("room");
     }
     while !input.0.is_empty() {
@@ -195,6 +195,10 @@ fn fuzz_packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
             Body::Fin(body) => body.operation = input.id().to_bits(),
             Body::Data(body) => (body.operation, body.offset) = (input.id().to_bits(), input.byte().into()),
             Body::Put(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
+            Body::PutImmediate(body) => {
+                let bytes = if input.byte() & 1 == 0 { repr.common.payload_bytes } else { input.byte().into() };
+                (body.window, body.offset, body.bytes) = (7, u64::from(input.byte()) * 20, bytes.into());
+            }
             Body::Get(body) => (body.window, body.bytes) = (7, u64::from(input.byte()) * 20),
             Body::Atomic(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
             _ => {}

@@ -505,7 +505,7 @@ fn window_is_released_after_an_interrupted_put() {
         let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], seed);
         let access = Access { write: true, ..Access::default() };
         let at = MemRef { region: HEAP, offset: 0 };
-        let window = cluster.nodes[1].endpoint.expose(&Window { at, len: 90_000, access, key: 7 }).unwrap();
+        let window = cluster.nodes[1].endpoint.expose(&Window::new(at, 90_000, access, 7)).unwrap();
         let to = Remote { peer: PeerId(1), window: 7, offset: 0 };
         let put = PutRequest { segments: &seg(0, 90_000), ..PutRequest::new(to, &[]) };
         cluster.nodes[0].endpoint.put(Time(0), &put).unwrap();

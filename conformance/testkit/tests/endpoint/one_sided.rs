@@ -5,7 +5,7 @@ use super::*;
 const ALL: Access = Access { read: true, write: true, atomic: true };
 
 fn expose(cluster: &mut Cluster<'_>, rank: usize, at: u64, len: u64, access: Access, key: u64) -> WindowId {
-    let window = Window { at: MemRef { region: HEAP, offset: at }, len, access, key };
+    let window = Window::new(MemRef { region: HEAP, offset: at }, len, access, key);
     cluster.nodes[rank].endpoint.expose(&window).unwrap()
 }
 

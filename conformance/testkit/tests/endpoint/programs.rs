@@ -123,7 +123,7 @@ impl<'m> Program<'m> {
         for (rank, node) in cluster.nodes.iter_mut().enumerate() {
             let access = Access { read: true, write: true, atomic: true };
             let at = MemRef { region: HEAP, offset: 0 };
-            node.endpoint.expose(&Window { at, len: BUFFERS.0, access, key: KEY }).unwrap();
+            node.endpoint.expose(&Window::new(at, BUFFERS.0, access, KEY)).unwrap();
             for i in 0..GETS.1 {
                 node.memory[0][(GETS.0 + i) as usize] = oracle::byte(rank as u64, i);
             }

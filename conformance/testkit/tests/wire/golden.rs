@@ -7,7 +7,7 @@ use rerail_testkit::wire::{sample_payload, samples};
 /// Common: `version kind flags | source | psn | ack_ordered | ack_unordered | message_limit block_limit |
 /// payload_bytes | reserved header_bytes`. W-2
 #[rustfmt::skip]
-const GOLDEN: [(&str, &str, &str); 24] = [
+const GOLDEN: [(&str, &str, &str); 25] = [
     // W-10: tag, immediate, operation
     ("eager",        "01 10 0e00 01020304 11121314 21222324 31323334 4142 5152 05000000 0000 3800",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8"),
@@ -47,6 +47,9 @@ const GOLDEN: [(&str, &str, &str); 24] = [
     // W-16: window, offset, operation
     ("put",          "01 23 0000 01020304 11121314 21222324 31323334 4142 5152 05000000 0000 3800",
                      "a100000000000000 b100000000000000 c100000000000000"),
+    // W-31: window, offset, operation, bytes, immediate
+    ("put_immediate", "01 28 0000 01020304 11121314 21222324 31323334 4142 5152 05000000 0000 4800",
+                     "a100000000000000 b100000000000000 c100000000000000 d100000000000000 e100000000000000"),
     // W-17: window, offset, bytes, operation
     ("get",          "01 24 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 0000 4000",
                      "a100000000000000 b100000000000000 c100000000000000 d100000000000000"),

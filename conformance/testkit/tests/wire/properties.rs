@@ -50,6 +50,12 @@ fn body() -> impl Strategy<Value = Body> {
         }),
         any::<[u64; 2]>().prop_map(|[operation, offset]| Body::Data(Data { operation, offset })),
         any::<[u64; 3]>().prop_map(|[window, offset, operation]| Body::Put(Put { window, offset, operation })),
+        any::<[u64; 5]>().prop_map(|[window, offset, operation, bytes, immediate]| {
+            Body::PutImmediate(PutImmediate { window, offset, operation, bytes, immediate })
+        }),
+        any::<[u64; 5]>().prop_map(|[window, offset, operation, bytes, immediate]| {
+            Body::PutImmediate(PutImmediate { window, offset, operation, bytes, immediate })
+        }),
         any::<[u64; 4]>().prop_map(|[window, offset, bytes, operation]| Body::Get(Get {
             window,
             offset,

@@ -309,7 +309,7 @@ const KEY: u64 = 77;
 /// 64 bytes from the offset on, with all access rights for peers.
 fn expose(lone: &mut Lone<'_>, offset: u64) -> WindowId {
     let access = Access { read: true, write: true, atomic: true };
-    let window = Window { at: MemRef { region: HEAP, offset }, len: 64, key: KEY, access };
+    let window = Window::new(MemRef { region: HEAP, offset }, 64, access, KEY);
     lone.endpoint.expose(&window).unwrap()
 }
 

@@ -183,7 +183,7 @@ fn memory_of_an_answer_is_in_use() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let at = MemRef { region: HEAP, offset: 0 };
-    lone.endpoint.expose(&Window { at, len: 64, key: 9, access: Access { read: true, ..Access::default() } }).unwrap();
+    lone.endpoint.expose(&Window::new(at, 64, Access { read: true, ..Access::default() }, 9)).unwrap();
     lone.busy = true;
     lone.feed(Body::Get(Get { window: 9, offset: 0, bytes: 64, operation: 1 }), 0);
     assert!(lone.sent().iter().any(|packet| matches!(packet.body, Body::Data(_))));

@@ -400,7 +400,7 @@ fn requests_are_counted() {
     let [Body::Get(first), Body::Get(_)] = [&requested[0].body, &requested[1].body] else { panic!("{requested:?}") };
     assert_eq!(requested.len(), 2);
     let access = Access { write: true, ..Access::default() };
-    let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 10, access, key: 5 };
+    let window = Window::new(MemRef { region: HEAP, offset: 0 }, 10, access, 5);
     lone.endpoint.expose(&window).unwrap();
     let put = crate::wire::Put { window: 5, ..crate::wire::Put::default() };
     let on_the_way = lone.feed_on(1, Body::Put(put), 8, |_| {});
@@ -477,7 +477,7 @@ fn a_get_of_nothing_is_answered() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let access = Access { read: true, ..Access::default() };
-    let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 10, access, key: 5 };
+    let window = Window::new(MemRef { region: HEAP, offset: 0 }, 10, access, 5);
     lone.endpoint.expose(&window).unwrap();
     lone.feed(Body::Get(crate::wire::Get { window: 5, offset: 10, bytes: 0, operation: 8 }), 0);
     let answer = lone.sent_one();

@@ -32,7 +32,7 @@ fn leave(lone: &mut Lone<'_>, stuck: u64) {
 
 fn window(lone: &mut Lone<'_>) -> WindowId {
     let access = Access { read: true, write: true, atomic: false };
-    let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 4096, access, key: 99 };
+    let window = Window::new(MemRef { region: HEAP, offset: 0 }, 4096, access, 99);
     lone.endpoint.expose(&window).unwrap()
 }
 

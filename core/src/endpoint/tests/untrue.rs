@@ -12,7 +12,7 @@ fn an_atomic_is_performed_once() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let at = MemRef { region: HEAP, offset: 4096 };
     let access = Access { read: true, write: true, atomic: true };
-    lone.endpoint.expose(&Window { key: 3, at, len: 64, access }).unwrap();
+    lone.endpoint.expose(&Window::new(at, 64, access, 3)).unwrap();
     let atomic = AtomicBody { window: 3, offset: 8, operation: 9, operand: 1, ..AtomicBody::default() };
     let mut performed = 0;
     for _ in 0..3 {

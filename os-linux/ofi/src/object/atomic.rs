@@ -110,6 +110,7 @@ unsafe fn submit(sort: Sort, parsed: Result<(Call, Values), Errno>) -> isize {
         key: call.key,
         offset: call.offset,
         pieces: Pieces::default(),
+        data: None,
         copy: None,
         context: call.context as u64,
         flags: call.flags,

@@ -12,9 +12,9 @@ use crate::abi::object::{FidEp, RmaOps};
 use crate::abi::*;
 use crate::port::{Errno, OneSided, Pieces, Port};
 
-/// Operations of an endpoint on a peer's memory. Writes with immediate data are absent: the transport has
-/// none.
-pub static OPS: RmaOps = RmaOps { read, readv, readmsg, write, writev, writemsg, inject, ..RmaOps::ABSENT };
+/// Operations of an endpoint on a peer's memory.
+pub static OPS: RmaOps =
+    RmaOps { read, readv, readmsg, write, writev, writemsg, inject, writedata, injectdata, ..RmaOps::ABSENT };
 
 /// A place in a peer's memory: the peer, the offset, the key.
 type Place = (u64, u64, u64);
@@ -40,7 +40,7 @@ fn read_by(port: &mut Port, request: OneSided) -> Result<(), Errno> {
 
 fn request((peer, offset, key): Place, pieces: Result<Pieces, Errno>, context: *mut c_void) -> Result<OneSided, Errno> {
     let (pieces, context) = (pieces?, context as u64);
-    Ok(OneSided { endpoint: 0, peer, key, offset, pieces, copy: None, context, flags: None, silent: false })
+    Ok(OneSided { endpoint: 0, peer, key, offset, pieces, data: None, copy: None, context, flags: None, silent: false })
 }
 
 /// Takes a message apart: one remote piece, as long as the local ones.
@@ -50,7 +50,7 @@ fn request((peer, offset, key): Place, pieces: Result<Pieces, Errno>, context: *
 unsafe fn of_msg(msg: *const MsgRma, flags: u64) -> Result<OneSided, Errno> {
     // SAFETY: the caller's promise.
     let (msg, local) = unsafe { (&*msg, pieces((*msg).msg_iov, (*msg).iov_count)?) };
-    if msg.rma_iov_count != 1 || flags & FI_REMOTE_CQ_DATA != 0 {
+    if msg.rma_iov_count != 1 {
         return Err(Errno(FI_EOPNOTSUPP));
     }
     // SAFETY: there is one.
@@ -59,7 +59,8 @@ unsafe fn of_msg(msg: *const MsgRma, flags: u64) -> Result<OneSided, Errno> {
         return Err(Errno(FI_EINVAL));
     }
     let request = request((msg.addr, remote.addr, remote.key), Ok(local), msg.context)?;
-    Ok(OneSided { flags: Some(flags), ..request })
+    let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+    Ok(OneSided { flags: Some(flags), data, ..request })
 }
 
 unsafe extern "C" fn read(
@@ -135,6 +136,36 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) ->
     }
 }
 
+unsafe extern "C" fn writedata(
+    ep: *mut FidEp,
+    start: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    data: u64,
+    peer: u64,
+    offset: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let request = request((peer, offset, key), whole(start, len), context);
+    // SAFETY: as in `write`.
+    unsafe { submit(ep, request.map(|request| OneSided { data: Some(data), ..request }), Port::write) }
+}
+
+/// Writes a copy of the caller's bytes, without a completion.
+///
+/// # Safety
+/// The contract of objects; `len` bytes at `start` are readable.
+unsafe fn write_copy(ep: *mut FidEp, (start, len): (*const c_void, usize), data: Option<u64>, to: Place) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let copy = Some(crate::memory::bytes(start.cast(), len).into());
+        let request = request(to, Ok(Pieces::default()), std::ptr::null_mut());
+        let request = request.map(|request| OneSided { copy, data, flags: Some(0), silent: true, ..request });
+        submit(ep, request, Port::write)
+    }
+}
+
 unsafe extern "C" fn inject(
     ep: *mut FidEp,
     start: *const c_void,
@@ -144,10 +175,18 @@ unsafe extern "C" fn inject(
     key: u64,
 ) -> isize {
     // SAFETY: the contract of objects; by that of `fi_inject_write` the buffer is readable during the call.
-    unsafe {
-        let copy = Some(crate::memory::bytes(start.cast(), len).into());
-        let request = request((peer, offset, key), Ok(Pieces::default()), std::ptr::null_mut());
-        let request = request.map(|request| OneSided { copy, flags: Some(0), silent: true, ..request });
-        submit(ep, request, Port::write)
-    }
+    unsafe { write_copy(ep, (start, len), None, (peer, offset, key)) }
+}
+
+unsafe extern "C" fn injectdata(
+    ep: *mut FidEp,
+    start: *const c_void,
+    len: usize,
+    data: u64,
+    peer: u64,
+    offset: u64,
+    key: u64,
+) -> isize {
+    // SAFETY: as in `inject`.
+    unsafe { write_copy(ep, (start, len), Some(data), (peer, offset, key)) }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
-use rerail_core::endpoint::{Completion, Done, Event, Loss, OpError};
+use rerail_core::endpoint::{Completion, Done, Event, Loss, OpError, Written};
 use rerail_core::ids::{Cookie, OpId, PeerId};
 
 use super::names::Names;
@@ -276,8 +276,27 @@ impl Ledger {
                 None
             }
             Event::PeerLost { peer, why } => Some((peer, why)),
+            Event::Written(written) => {
+                self.written(&written, names);
+                None
+            }
             Event::PeerUp { .. } | Event::PeerClosed { .. } => None,
         }
+    }
+
+    /// A peer has written with immediate data. Memory belongs to the domain: its first endpoint with a
+    /// receive queue gets the completion.
+    #[cold]
+    fn written(&mut self, written: &Written, names: &Names) {
+        let first = self.endpoints.iter().find(|(_, endpoint)| endpoint.rx.is_some());
+        let Some((number, vector)) = first.map(|(number, endpoint)| (number, endpoint.vector)) else { return };
+        let entry = Entry {
+            len: written.bytes,
+            data: written.immediate,
+            source: names.number_of(vector, written.peer),
+            ..Entry::new(0, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)
+        };
+        self.push(number, What::Recv, entry);
     }
 
     #[inline]

@@ -42,6 +42,8 @@ pub struct OneSided {
     pub offset: u64,
     /// Local memory.
     pub pieces: Pieces,
+    /// Immediate data of a write, which the peer gets by a completion.
+    pub data: Option<u64>,
     /// The data to write where the caller needs its buffer back at once.
     pub copy: Option<Box<[u8]>>,
     /// The caller's.
@@ -149,7 +151,7 @@ impl Port {
         let Some(exposed) = self.windows[place].as_mut().filter(|exposed| exposed.is_remote()) else { return Ok(()) };
         let Exposed { memory, access, key, .. } = *exposed;
         let at = MemRef { region: self.region, offset: memory.address };
-        let window = transport.expose(&Window { at, len: memory.len, access, key });
+        let window = transport.expose(&Window::new(at, memory.len, access, key));
         exposed.window = Some(window.map_err(|error| {
             Errno(match error {
                 WindowError::Expose(ExposeError::KeyInUse(_)) => FI_ENOKEY,
@@ -225,9 +227,10 @@ impl Port {
         };
         let record = request.record(What::Write, FI_RMA | FI_WRITE);
         let segments = pieces.segments(self.region);
+        let data = request.data;
         self.submit_one_sided((&request, peer), Record { copy, needs_event, ..record }, |transport, to, cookie| {
-            let (segments, level, notify) = (&segments[..pieces.count], Level::Placed, Notify::Event);
-            transport.put(&PutRequest { to, segments, level, notify, cookie })
+            let (segments, level) = (&segments[..pieces.count], Level::Placed);
+            transport.put(&PutRequest { immediate: data, level, cookie, ..PutRequest::new(to, segments) })
         })
     }
 

@@ -396,6 +396,7 @@ fn memory_is_written_read_and_changed() {
         key: 77,
         offset,
         pieces,
+        data: None,
         copy,
         context: 4,
         flags: None,
@@ -407,6 +408,12 @@ fn memory_is_written_read_and_changed() {
     assert_eq!((cluster.completion(0).flags, memory[0], memory[1], memory[101]), (FI_RMA | FI_WRITE, 0, payload[0], 0));
     cluster.ports[0].write(request(Pieces::default(), 0, Some([3, 0, 0, 0, 0, 0, 0, 0].into()))).unwrap();
     assert_eq!((cluster.completion(0).error, memory[0]), (0, 3));
+
+    cluster.ports[0].write(OneSided { data: Some(0xabc), ..request(local, 896, None) }).unwrap();
+    let flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+    let written = Entry { len: 800, data: 0xabc, source: 0, ..Entry::new(0, flags) };
+    assert_eq!((cluster.completion(1), memory[112]), (written, payload[0]));
+    assert_eq!(cluster.completion(0).error, 0);
 
     let mut back = [0u64; 101];
     let into = Pieces::one(back.as_mut_ptr().expose_provenance() as u64, 808);

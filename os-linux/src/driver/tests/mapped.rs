@@ -62,7 +62,7 @@ fn a_window_may_lie_in_a_shared_region() {
     let window = shared(&mut cluster, ends.b, MIB, 9);
     let access = Access { read: true, write: false, atomic: false };
     let at = MemRef { region: window, offset: 0 };
-    cluster.at(ends.b).expose(&Window { at, len: MIB as u64, access, key: 5 }).unwrap();
+    cluster.at(ends.b).expose(&Window::new(at, MIB as u64, access, 5)).unwrap();
     for round in 0..200 {
         let (offset, bytes) = (round * 64, 300_000 + round);
         let target = cluster.empty(ends.a, bytes);

@@ -25,7 +25,7 @@ on_fabrics! {
 fn exposed(cluster: &mut Cluster, rank: usize, bytes: usize, access: Access) -> RegionId {
     let region = cluster.empty(rank, bytes);
     let at = MemRef { region, offset: 0 };
-    cluster.at(rank).expose(&Window { at, len: bytes as u64, access, key: KEY }).unwrap();
+    cluster.at(rank).expose(&Window::new(at, bytes as u64, access, KEY)).unwrap();
     region
 }
 
@@ -130,7 +130,7 @@ fn the_window_decides(fabric: Fabric) {
     let nothing = Access::default();
     let window = cluster.empty(ends.b, 64);
     let at = MemRef { region: window, offset: 0 };
-    let exposed = cluster.at(ends.b).expose(&Window { at, len: 64, access: nothing, key: KEY }).unwrap();
+    let exposed = cluster.at(ends.b).expose(&Window::new(at, 64, nothing, KEY)).unwrap();
     let local = cluster.filled(ends.a, 64, 1);
     let refused = |why| Err(OpError::Refused { peer: ends.peer_b(), why });
     let segments = whole(local, 8);
@@ -160,7 +160,7 @@ fn the_window_decides(fabric: Fabric) {
 fn a_window_for_atomics_starts_aligned() {
     let (mut cluster, ends) = Cluster::new(Fabric::Loop);
     let region = cluster.empty(ends.a, 64);
-    let window = |offset, access| Window { at: MemRef { region, offset }, len: 8, access, key: KEY };
+    let window = |offset, access| Window::new(MemRef { region, offset }, 8, access, KEY);
     let refused = cluster.at(ends.a).expose(&window(4, ALL));
     assert!(matches!(refused, Err(WindowError::Misaligned { align: 8, .. })), "{refused:?}");
     let put_only = Access { write: true, ..Access::default() };

@@ -196,7 +196,7 @@ fn message_is_sent_without_the_key_if_registration_fails() {
 fn cancelled_request_leaves_no_registration() {
     let (mut transport, book, region) = connected();
     // Something that takes the rail's room while the message waits for its key.
-    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, access: Access::default(), key: 7 };
+    let window = Window::new(MemRef { region, offset: 2048 }, 1024, Access::default(), 7);
     transport.expose(&window).unwrap();
     let message = large(&mut transport, region);
     let segments = [Seg::new(region, 0, 1024)];

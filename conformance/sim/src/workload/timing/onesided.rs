@@ -198,7 +198,7 @@ impl App for Worker {
         }
         let access = Access { read: !is_put, write: is_put, atomic: false };
         let at = MemRef { region, offset: 0 };
-        let exposed = Window { at, len: window * bytes, access, key: KEY | u64::from(cx.rank) };
+        let exposed = Window::new(at, window * bytes, access, KEY | u64::from(cx.rank));
         if let Err(error) = cx.engine.expose(&exposed) {
             self.common.crash(cx, format!("a window: {error}"));
         }

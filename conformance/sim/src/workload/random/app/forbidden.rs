@@ -101,10 +101,12 @@ impl Player {
         let (data_type, operand) = (AtomicType::U64, fresh);
         let operation = Operation { kind: AtomicKind::Add, data_type, operand, compare: 0 };
         let (outcome, submission) = match kind {
-            Verb::Put => (
-                cx.engine.put(&PutRequest { notify, cookie, ..PutRequest::new(to, &segs) }),
-                Submission::Put { target, slot: 0, content, bad },
-            ),
+            Verb::Put => {
+                let immediate = (bad.is_some() && self.values.is_multiple_of(2)).then_some(fresh);
+                let put = PutRequest { immediate, notify, cookie, ..PutRequest::new(to, &segs) };
+                let immediate = immediate.is_some();
+                (cx.engine.put(&put), Submission::Put { target, slot: 0, content, immediate, bad })
+            }
             Verb::Get => (
                 cx.engine.get(&GetRequest { from: to, segments: &segs, notify, cookie }),
                 Submission::Get { target, slot: 0, offset: 0, bad },

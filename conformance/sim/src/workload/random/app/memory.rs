@@ -74,7 +74,7 @@ impl Player {
         }
         let access = Access { read: true, write: true, atomic: true };
         let at = MemRef { region: window, offset: 0 };
-        let window_of = Window { at, len: plan.window_bytes(), access, key: WindowSort::All.key(self.rank) };
+        let window_of = Window::new(at, plan.window_bytes(), access, WindowSort::All.key(self.rank));
         cx.engine.expose(&window_of).expect("a table for windows");
         let receive = (receive, Arena::with_zones(cx.engine.bytes_mut(receive).expect("just made"), &zones));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
@@ -92,7 +92,7 @@ impl Player {
                 (in_temporary, TEMPORARY_BYTES, all, WindowSort::Temporary),
             ] {
                 let key = sort.key(self.rank);
-                let id = cx.engine.expose(&Window { at, len, access, key }).expect("a table for windows");
+                let id = cx.engine.expose(&Window::new(at, len, access, key)).expect("a table for windows");
                 if sort == WindowSort::Temporary {
                     self.temporary = Some(id);
                 }

@@ -384,6 +384,7 @@ impl Player {
     fn handle_event(&mut self, cx: &mut Cx<'_>, event: Event) {
         match event {
             Event::Completed(completion) => self.completed(cx, &completion),
+            Event::Written(written) => self.shared.borrow_mut().ledger.written(self.rank, cx.now, &written),
             Event::PeerUp { peer } => {
                 let shared = &mut *self.shared.borrow_mut();
                 shared.met.insert((self.rank, peer.0));

@@ -113,10 +113,13 @@ impl Player {
                 let Some(extents) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
                 self.fill(cx, &extents, content);
                 let segs = self.segs(false, &extents);
-                let put =
-                    PutRequest { notify, cookie: self.cookie(), ..PutRequest::new(self.remote(target, at), &segs) };
+                // Not drawn: older plans stay what they are.
+                let immediate = self.values.is_multiple_of(3).then_some(fresh);
+                let to = self.remote(target, at);
+                let put = PutRequest { immediate, notify, cookie: self.cookie(), ..PutRequest::new(to, &segs) };
                 let outcome = cx.engine.put(&put);
-                let submission = Submission::Put { target, slot, content, bad: None };
+                let immediate = immediate.is_some();
+                let submission = Submission::Put { target, slot, content, immediate, bad: None };
                 self.entered(cx, outcome, submission, (extents, false), None, reported)
             }
             Step::Get { target, slot } => {

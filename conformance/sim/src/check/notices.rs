@@ -1,0 +1,60 @@
+//! Puts with immediate data: each is reported once at its target, after its bytes and before its completion,
+//! and one that is refused or taken back never.
+
+use rerail_core::endpoint::Written;
+use rerail_core::time::Time;
+
+use super::ledger::{Due, Ledger};
+use super::verdict::{Damage, Duplicated, Lost, Verdict};
+
+/// What a put's target is notified of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notice {
+    /// The origin, and its request.
+    by: (u32, u32),
+    target: u32,
+    bytes: u64,
+    is_reported: bool,
+}
+
+impl Ledger {
+    pub(super) fn announce(&mut self, immediate: u64, by: (u32, u32), target: u32, bytes: u64) {
+        self.notices.insert(immediate, Notice { by, target, bytes, is_reported: false });
+    }
+
+    /// The put is taken back.
+    pub(super) fn renounce(&mut self, immediate: u64) {
+        self.notices.remove(&immediate);
+    }
+
+    /// Enters that a rank was notified of a put into its window.
+    pub fn written(&mut self, rank: u32, at: Time, written: &Written) {
+        let Written { peer, bytes, immediate, .. } = *written;
+        if self.is_liar(peer.0) {
+            return;
+        }
+        match self.notices.get_mut(&immediate) {
+            Some(notice) if (notice.by.0, notice.target, notice.bytes) == (peer.0, rank, bytes) => {
+                let (request, was_reported) = (notice.by.1, notice.is_reported);
+                notice.is_reported = true;
+                if was_reported {
+                    let put = self.facts(peer.0, request);
+                    self.find(Verdict::Duplicated(Duplicated::Notice { put, target: rank, at }));
+                }
+                self.due.push(Due::Put { rank: peer.0, request });
+            }
+            _ => self.corrupt(rank, at, Damage::Notice { peer: peer.0, bytes, immediate }),
+        }
+    }
+
+    /// A put is complete: its target must have been notified.
+    pub(super) fn check_notice(&mut self, immediate: u64) {
+        let Some(&Notice { by: (rank, request), target, is_reported, .. }) = self.notices.get(&immediate) else {
+            return;
+        };
+        if !is_reported {
+            let put = self.facts(rank, request);
+            self.find(Verdict::Lost(Lost::Notice { put, target }));
+        }
+    }
+}
