@@ -16,7 +16,7 @@ impl RegionId {
 pub struct MemRef {
     /// The region.
     pub region: RegionId,
-    /// Bytes from the region's start, or an address.
+    /// Bytes from the region's start, a multiple of 8 where there are atomics, or an address.
     pub offset: u64,
 }
 

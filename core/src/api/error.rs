@@ -125,8 +125,8 @@ pub enum SubmitError {
     /// A multi-receive needs exactly one segment, and a minimum from 1 to its length.
     #[error("a multi-receive needs exactly one segment, and a minimum above 0 that is no more than its length")]
     BadMulti,
-    /// Operation and type of an atomic don't go together, or the offset is not aligned for the type.
-    #[error("this atomic does not exist for this type, or its offset is no multiple of the type's size")]
+    /// Operation and type of an atomic don't go together.
+    #[error("this atomic does not exist for this type: bitwise operations and masked swaps are for integers")]
     BadAtomic,
 }
 

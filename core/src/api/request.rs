@@ -117,6 +117,8 @@ pub struct PutRequest<'a> {
     pub immediate: Option<u64>,
     /// When it counts as complete.
     pub level: Level,
+    /// It and all later one-sided requests to the peer wait until all earlier ones are complete there.
+    pub fence: bool,
     /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
@@ -126,7 +128,15 @@ pub struct PutRequest<'a> {
 impl<'a> PutRequest<'a> {
     /// `segments` into a window, reported by an event when they may be used again.
     pub const fn new(to: Remote, segments: &'a [Seg]) -> Self {
-        PutRequest { to, segments, immediate: None, level: Level::Reusable, notify: Notify::Event, cookie: Cookie(0) }
+        PutRequest {
+            to,
+            segments,
+            immediate: None,
+            level: Level::Reusable,
+            fence: false,
+            notify: Notify::Event,
+            cookie: Cookie(0),
+        }
     }
 }
 
@@ -137,6 +147,8 @@ pub struct GetRequest<'a> {
     pub from: Remote,
     /// The destination: at most `segments_max` pieces.
     pub segments: &'a [Seg],
+    /// It and all later one-sided requests to the peer wait until all earlier ones are complete there.
+    pub fence: bool,
     /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
@@ -146,7 +158,7 @@ pub struct GetRequest<'a> {
 impl<'a> GetRequest<'a> {
     /// A window into `segments`, reported by an event.
     pub const fn new(from: Remote, segments: &'a [Seg]) -> Self {
-        GetRequest { from, segments, notify: Notify::Event, cookie: Cookie(0) }
+        GetRequest { from, segments, fence: false, notify: Notify::Event, cookie: Cookie(0) }
     }
 }
 
@@ -154,7 +166,7 @@ impl<'a> GetRequest<'a> {
 /// old value.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicRequest {
-    /// Which value; the address must be aligned for the type.
+    /// Which value; its address there must be a multiple of the type's size.
     pub at: Remote,
     /// What to do.
     pub kind: AtomicKind,
@@ -164,6 +176,8 @@ pub struct AtomicRequest {
     pub operand: u64,
     /// Comparand of the comparing swaps, mask of the masked one, in the low bytes.
     pub compare: u64,
+    /// It and all later one-sided requests to the peer wait until all earlier ones are complete there.
+    pub fence: bool,
     /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
@@ -173,7 +187,8 @@ pub struct AtomicRequest {
 impl AtomicRequest {
     /// An atomic with one operand, reported by an event; comparing and masked swaps need `compare` as well.
     pub const fn new(at: Remote, kind: AtomicKind, data_type: AtomicType, operand: u64) -> Self {
-        AtomicRequest { at, kind, data_type, operand, compare: 0, notify: Notify::Event, cookie: Cookie(0) }
+        let (compare, fence, notify, cookie) = (0, false, Notify::Event, Cookie(0));
+        AtomicRequest { at, kind, data_type, operand, compare, fence, notify, cookie }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::fast::ShortCompletion;
 use crate::ids::Key;
 use crate::op::{Control, Op, OpKind, Phase, Queue, WindowSlot};
 use crate::peer::{ChannelState, Ending};
+use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::wire::Short;
@@ -79,13 +80,64 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Completes the flushes that have nothing before them.
+    /// Adds a request to the one-sided ones of its channel, and queues it unless a fence holds it.
+    pub(super) fn start_one_sided(&mut self, op: u32) {
+        let &Op { channel, fence, .. } = self.op(op);
+        let list = &mut self.t.channels.at_mut(channel).one_sided;
+        let last = list.tail();
+        list.push_back(&mut By(&mut self.t.ops, op_rma), op);
+        // All behind a fence that waits are held, so the last one shows whether there is one.
+        if last != NONE && (fence || self.op(last).is_held) {
+            self.op_mut(op).is_held = true;
+        } else {
+            self.queue_one_sided(op);
+        }
+    }
+
+    fn queue_one_sided(&mut self, op: u32) {
+        let &Op { channel, peer, len, .. } = self.op(op);
+        match self.op(op).kind() {
+            OpKind::Flush => return,
+            OpKind::Put if !self.op(op).notifies() => self.t.enqueue(op, Queue::Bulk),
+            OpKind::Put => {
+                // One that every rail takes in a packet is that packet.
+                let rails = rails_of(self.t.peers[peer.0 as usize].rails);
+                let most = rails.map(|rail| self.paths.facts(rail).segment_bytes_max);
+                if len <= most.fold(self.config.eager_bytes_max, u32::min).into() {
+                    return self.queue_last(op);
+                }
+                self.t.enqueue(op, Queue::Bulk);
+            }
+            _ => self.t.enqueue(op, Queue::Requests),
+        }
+        self.activate(channel);
+    }
+
+    /// All requests before a fence are complete: queues those that it holds, up to the next fence.
+    #[cold]
+    fn pass_fence(&mut self, first: u32) {
+        let mut op = first;
+        while op != NONE && (op == first || !self.op(op).fence) {
+            self.op_mut(op).is_held = false;
+            self.queue_one_sided(op);
+            op = self.op(op).rma.next();
+        }
+    }
+
+    /// Completes the flushes that have nothing before them, and passes a fence that has nothing before
+    /// it.
     pub(super) fn finish_flushes(&mut self, channel: u32) {
         loop {
             let head = self.channel(channel).one_sided.head();
             // Of a channel that is over, the flushes end with its other operations.
             let over = self.channel(channel).is_over();
-            if over || head == NONE || self.op(head).kind() != OpKind::Flush {
+            if over || head == NONE {
+                return;
+            }
+            if self.op(head).is_held {
+                self.pass_fence(head);
+            }
+            if self.op(head).kind() != OpKind::Flush {
                 return;
             }
             let list = &mut self.t.channels.at_mut(channel).one_sided;

@@ -179,8 +179,9 @@ impl Endpoint<'_> {
     pub(super) fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
         self.admit(channel)?;
         let bytes = atomic.data_type.bytes();
-        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
-            self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
+        let found = if atomic.data_type.allows(atomic.kind) {
+            let found = self.window(atomic.window, atomic.offset, bytes, |access| access.atomic);
+            found.and_then(|(_, at)| if at.offset.is_multiple_of(bytes) { found } else { Err(Refusal::BadAtomic) })
         } else {
             Err(Refusal::BadAtomic)
         };

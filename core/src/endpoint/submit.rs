@@ -1,6 +1,6 @@
 //! Submit: requests are validated and queued, or refused with nothing changed.
 
-use super::tables::{Peer, op_rma};
+use super::tables::Peer;
 use super::{
     AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
@@ -10,9 +10,7 @@ use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
 use crate::op::{MessageUse, Op, OpKind, Packet, Phase, Queue, What, WindowSlot};
 use crate::peer::{ChannelState, Parked};
-use crate::rail::rails_of;
 use crate::store::NONE;
-use crate::store::list::By;
 use crate::time::Time;
 
 impl Endpoint<'_> {
@@ -85,7 +83,10 @@ impl Endpoint<'_> {
     pub fn send(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(send.segments, send.notify)?;
         let channel = self.channel_to(now, send.peer)?;
-        Ok(self.submit(Self::send_op(send, channel, len), send.segments, Queue::Ordered))
+        let op = self.new_op(Self::send_op(send, channel, len));
+        self.t.set_segments(op, send.segments);
+        self.start(op);
+        Ok(self.t.op_id(op))
     }
 
     /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
@@ -110,7 +111,7 @@ impl Endpoint<'_> {
         if send.level == Level::Reusable {
             self.complete(op, None);
         }
-        self.start(op, Queue::Ordered);
+        self.start(op);
         Ok((self.t.op_id(op), self.payload(op, 0, payload_bytes)))
     }
 
@@ -249,23 +250,32 @@ impl Endpoint<'_> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
         let op = Self::one_sided(OpKind::Put, &put.to, channel, len, (put.notify, put.cookie));
-        let op = self.new_op(Op { level: put.level, immediate: put.immediate, ..op });
-        self.t.set_segments(op, put.segments);
-        self.start_put(op);
-        Ok(self.t.op_id(op))
+        Ok(self
+            .submit_one_sided(Op { level: put.level, immediate: put.immediate, fence: put.fence, ..op }, put.segments))
     }
 
-    /// Queues a put. With immediate data, one that every rail takes in a packet is that packet.
-    fn start_put(&mut self, op: u32) {
-        let &Op { peer, len, .. } = self.op(op);
-        let facts = rails_of(self.t.peers[peer.0 as usize].rails).map(|rail| self.paths.facts(rail).segment_bytes_max);
-        let most = facts.fold(self.config.eager_bytes_max, u32::min);
-        if self.op(op).notifies() && len <= most.into() {
-            self.append_one_sided(op);
-            self.queue_last(op);
-        } else {
-            self.start(op, Queue::Bulk);
+    /// Puts at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies `payload_bytes`
+    /// bytes into the span before its next call. `put.segments` is ignored. It is complete as any put.
+    pub fn inject_put(
+        &mut self,
+        now: Time,
+        put: &PutRequest<'_>,
+        payload_bytes: u64,
+    ) -> Result<(OpId, Span), SubmitError> {
+        let max = self.config.eager_bytes_max.into();
+        if payload_bytes > max {
+            return Err(SubmitError::TooLong { bytes: payload_bytes, max });
         }
+        self.check(&[], put.notify)?;
+        let channel = self.channel_to(now, put.to.peer)?;
+        let retained = match payload_bytes {
+            0 => NONE,
+            _ => self.t.retention.take().ok_or(SubmitError::Full(Full::Retained))?,
+        };
+        let op = Self::one_sided(OpKind::Put, &put.to, channel, payload_bytes, (put.notify, put.cookie));
+        let op = Op { retained, level: put.level, immediate: put.immediate, fence: put.fence, ..op };
+        let operation = self.submit_one_sided(op, &[]);
+        Ok((operation, self.payload(operation.0.index, 0, payload_bytes)))
     }
 
     /// Reads from a peer's window.
@@ -273,12 +283,12 @@ impl Endpoint<'_> {
         let len = self.check(get.segments, get.notify)?;
         let channel = self.channel_to(now, get.from.peer)?;
         let op = Self::one_sided(OpKind::Get, &get.from, channel, len, (get.notify, get.cookie));
-        Ok(self.submit(op, get.segments, Queue::Requests))
+        Ok(self.submit_one_sided(Op { fence: get.fence, ..op }, get.segments))
     }
 
     /// Changes one value in a peer's window, exactly once, and returns the old one.
     pub fn atomic(&mut self, now: Time, atomic: &AtomicRequest) -> Result<OpId, SubmitError> {
-        if !atomic.data_type.allows(atomic.kind) || !atomic.at.offset.is_multiple_of(atomic.data_type.bytes()) {
+        if !atomic.data_type.allows(atomic.kind) {
             return Err(SubmitError::BadAtomic);
         }
         self.check(&[], atomic.notify)?;
@@ -289,9 +299,10 @@ impl Endpoint<'_> {
             atomic_type: atomic.data_type,
             operand: atomic.operand,
             compare: atomic.compare,
+            fence: atomic.fence,
             ..Self::one_sided(OpKind::Atomic, &atomic.at, channel, atomic.data_type.bytes(), report)
         };
-        Ok(self.submit(op, &[], Queue::Requests))
+        Ok(self.submit_one_sided(op, &[]))
     }
 
     /// Completes when every put, get and atomic that was submitted to the peer before is complete there (rule
@@ -300,11 +311,17 @@ impl Endpoint<'_> {
         self.check(&[], flush.notify)?;
         let channel = self.channel_to(now, flush.peer)?;
         let remote = Remote { peer: flush.peer, window: 0, offset: 0 };
-        let op = self.new_op(Self::one_sided(OpKind::Flush, &remote, channel, 0, (flush.notify, flush.cookie)));
-        let id = self.t.op_id(op);
-        self.append_one_sided(op);
+        let op = Self::one_sided(OpKind::Flush, &remote, channel, 0, (flush.notify, flush.cookie));
+        let id = self.submit_one_sided(op, &[]);
         self.finish_flushes(channel);
         Ok(id)
+    }
+
+    fn submit_one_sided(&mut self, op: Op, segments: &[Seg]) -> OpId {
+        let op = self.new_op(op);
+        self.t.set_segments(op, segments);
+        self.start_one_sided(op);
+        self.t.op_id(op)
     }
 
     fn one_sided(kind: OpKind, at: &Remote, channel: u32, len: u64, (notify, cookie): (Notify, Cookie)) -> Op {
@@ -322,30 +339,12 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Makes the operation of a checked request, and queues it.
-    fn submit(&mut self, op: Op, segments: &[Seg], queue: Queue) -> OpId {
-        let op = self.new_op(op);
-        self.t.set_segments(op, segments);
-        self.start(op, queue);
-        self.t.op_id(op)
-    }
-
-    fn start(&mut self, op: u32, queue: Queue) {
-        if self.op(op).is_one_sided() {
-            self.append_one_sided(op);
-        }
+    /// Queues a message.
+    fn start(&mut self, op: u32) {
         let channel = self.op(op).channel;
-        if queue == Queue::Ordered {
-            self.close_sending(channel);
-        }
-        self.t.enqueue(op, queue);
+        self.close_sending(channel);
+        self.t.enqueue(op, Queue::Ordered);
         self.activate(channel);
-    }
-
-    fn append_one_sided(&mut self, op: u32) {
-        let channel = self.op(op).channel;
-        let list = &mut self.t.channels.at_mut(channel).one_sided;
-        list.push_back(&mut By(&mut self.t.ops, op_rma), op);
     }
 
     /// Cancels a request. It completes with [`OpError::Cancelled`], or it is too late.
@@ -377,6 +376,9 @@ impl Endpoint<'_> {
             }
             (OpKind::Send | OpKind::Get | OpKind::Atomic, Phase::Queued) if slot.queued != Queue::None => {
                 self.t.dequeue(op);
+                self.complete(op, Some(OpError::Cancelled));
+            }
+            (OpKind::Put | OpKind::Get | OpKind::Atomic, _) if slot.is_held => {
                 self.complete(op, Some(OpError::Cancelled));
             }
             // Nothing of it was sent.

@@ -29,6 +29,7 @@ mod deadlines;
 mod details;
 mod ended;
 mod epoch_parts;
+mod fenced;
 mod fences;
 mod frames;
 mod given_up;

@@ -64,6 +64,10 @@ pub(crate) struct Op {
     pub notify: Notify,
     /// [`SendRequest::more`](crate::api::request::SendRequest::more)
     pub more: bool,
+    /// One-sided: it waits until those before it are complete.
+    pub fence: bool,
+    /// One-sided: not queued yet, as it or one before it waits for a fence.
+    pub is_held: bool,
     pub cookie: Cookie,
     /// [`NONE`] while no peer is bound.
     pub channel: u32,
@@ -188,6 +192,8 @@ impl Op {
             level: Level::default(),
             notify: Notify::default(),
             more: false,
+            fence: false,
+            is_held: false,
             cookie: Cookie::default(),
             channel: NONE,
             peer: PeerId::NONE,

@@ -70,6 +70,11 @@ impl List {
         self.head
     }
 
+    /// The last element, or [`NONE`].
+    pub const fn tail(&self) -> u32 {
+        self.tail
+    }
+
     /// How many elements.
     pub const fn len(&self) -> u32 {
         self.len

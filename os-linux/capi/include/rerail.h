@@ -61,7 +61,8 @@ enum {
     RERAIL_SEND = 1,
     RERAIL_RECV = 2,
     RERAIL_PUT = 3,
-    RERAIL_GET = 4
+    RERAIL_GET = 4,
+    RERAIL_FLUSH = 6
 };
 
 /* Flags of an event. */
@@ -135,6 +136,10 @@ int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, 
  * target has taken that event, or its counter counts. */
 int rerail_put_immediate(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, uint64_t immediate, const void *bytes,
     size_t count, uint64_t cookie, uint64_t *request);
+/* A put of a copy, without an event unless it fails: at most rerail_inject_max bytes. rerail_flush reports when all earlier puts
+ * and gets of this process to the peer are complete. */
+int rerail_inject_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count);
+int rerail_flush(rerail *transport, uint32_t peer, uint64_t cookie, uint64_t *request);
 /* As rerail_expose, but puts with immediate data add 1 to a counter (from 0 to RERAIL_COUNTERS - 1) instead. */
 int rerail_expose_counted(rerail *transport, void *bytes, size_t count, uint64_t key, uint16_t counter, uint64_t *window);
 int rerail_counter(const rerail *transport, uint16_t counter, uint64_t *value);

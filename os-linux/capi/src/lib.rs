@@ -16,9 +16,9 @@ use std::time::Duration;
 use rerail_core::endpoint::{Event as CoreEvent, Written};
 use rerail_core::ids::Key;
 use rerail_linux::{
-    Access, CancelError, Completion, Contacts, Cookie, CounterId, DeregisterError, GetRequest, Level, MemRef, Name,
-    Notify, OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, RequestKind, Seg,
-    Selector, SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
+    Access, CancelError, Completion, Contacts, Cookie, CounterId, DeregisterError, FlushRequest, GetRequest, Level,
+    MemRef, Name, Notify, OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError,
+    RequestKind, Seg, Selector, SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
 };
 
 const EINVAL: c_int = -1;
@@ -557,6 +557,43 @@ pub unsafe extern "C" fn rerail_put_immediate(
     unsafe { put(handle, (peer, key, offset), Some(immediate), (bytes, count), cookie, request) }
 }
 
+/// See the header.
+///
+/// # Safety
+/// As [`rerail_inject`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_inject_put(
+    handle: *mut Handle,
+    peer: u32,
+    key: u64,
+    offset: u64,
+    bytes: *const c_void,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, std::ptr::null_mut(), (bytes, 0), false, |transport, _| {
+            let payload = if count == 0 { &[] } else { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
+            let to = Remote { peer: PeerId(peer), window: key, offset };
+            transport.inject_put(&PutRequest { notify: Notify::Silent, ..PutRequest::new(to, &[]) }, payload)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `request` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_flush(handle: *mut Handle, peer: u32, cookie: u64, request: *mut u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, request, (std::ptr::null(), 0), false, |transport, _| {
+            transport.flush(&FlushRequest { cookie: Cookie(cookie), ..FlushRequest::new(PeerId(peer)) })
+        })
+    }
+}
+
 /// Puts, with immediate data or without.
 ///
 /// # Safety
@@ -612,7 +649,7 @@ pub unsafe extern "C" fn rerail_get(
     unsafe {
         submit(handle, request, (bytes, count), false, |transport, segments| {
             let from = Remote { peer: PeerId(peer), window: key, offset };
-            transport.get(&GetRequest { from, segments, notify: Notify::Event, cookie: Cookie(cookie) })
+            transport.get(&GetRequest { cookie: Cookie(cookie), ..GetRequest::new(from, segments) })
         })
     }
 }

@@ -143,6 +143,12 @@ int main(void)
         event = completed(5);
         CHECK(event.status == 0 && event.bytes == 11 && !memcmp(buffer, "\0\0written\0\0", 11));
         CHECK(event.request == RERAIL_GET);
+        memcpy(buffer, "injected", 8);
+        CHECK(rerail_inject_put(transport, peer, 99, 300, buffer, 8) == 0 && rerail_inject_put(transport, peer, 99, 0, buffer, LARGE) == RERAIL_EINVAL);
+        memset(buffer, 0, 8);
+        CHECK(rerail_flush(transport, peer, 12, NULL) == 0);
+        event = completed(12);
+        CHECK(event.status == 0 && event.request == RERAIL_FLUSH);
         CHECK(rerail_put(transport, peer, 98, 0, "x", 1, 6, NULL) == 0);
         CHECK(completed(6).status == RERAIL_EREFUSED);
         CHECK(rerail_send(transport, peer, 60, 0, NULL, 0, 7, NULL) == 0);
@@ -164,6 +170,7 @@ int main(void)
         CHECK(completed(3).status == 0);
         CHECK(rerail_recv(transport, peer, 60, 0, NULL, 0, 4, NULL) == 0);
         CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7) && !memcmp(memory, "count", 5));
+        CHECK(!memcmp(memory + 300, "injected", 8));
         CHECK(written == 1 && rerail_counter(transport, 3, &count) == 0 && count == 1);
         CHECK(rerail_deregister(transport, window) == 0);
     }

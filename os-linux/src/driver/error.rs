@@ -222,8 +222,8 @@ pub enum WindowError {
     /// It is not in a region.
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// It allows atomics and starts at the wrong place.
-    #[error("a window for atomics must start on a multiple of {align} bytes, not at {address:#x}")]
+    /// It allows atomics, and its region is not aligned for them.
+    #[error("the region of a window for atomics must start on a multiple of {align} bytes (the window: {address:#x})")]
     Misaligned {
         /// Where it starts.
         address: usize,

@@ -21,9 +21,9 @@ use super::{Clock, MemoryError, RequestError, Transport, WindowError};
 use crate::memory::Core;
 use crate::rail::Piece;
 
-/// The alignment of the address of a window that allows atomics: the core checks offsets within the window
-/// for the type's alignment, and this makes the addresses follow.
-const ATOMIC_WINDOW_ALIGN: usize = 8;
+/// The alignment of regions that atomics work on: the core checks the offsets of values in a region, and this
+/// makes their addresses follow.
+const REGION_ALIGN: u64 = 8;
 
 impl<C: Clock> Transport<C> {
     /// Allocates a region of `bytes` zeroed bytes, page aligned.
@@ -300,6 +300,25 @@ impl<C: Clock> Transport<C> {
         self.submit(put.to.peer, put.segments, |core, now| core.put(now, put))
     }
 
+    /// Writes `payload` into a peer's window, copied at once: the caller's buffer is free when this returns.
+    /// At most `Config::eager_bytes_max` bytes. It is complete as any put.
+    ///
+    /// # Errors
+    /// As [`inject`](Self::inject).
+    pub fn inject_put(&mut self, put: &PutRequest<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+        if !put.segments.is_empty() {
+            return Err(RequestError::InjectSegments { given: put.segments.len() });
+        }
+        let Engine { core, memory, scratch, .. } = &mut self.engine;
+        let now = self.clock.now();
+        let (operation, place) = core.inject_put(now, put, payload.len() as u64)?;
+        resolve(core, memory, place, &mut scratch.target);
+        let copied = memory.fill(payload, &scratch.target);
+        debug_assert_eq!(copied, payload.len(), "the core gave an injected payload too little room");
+        self.submitted(now, put.to.peer, false);
+        Ok(operation)
+    }
+
     /// Reads a peer's window into local segments.
     ///
     /// # Errors
@@ -328,14 +347,14 @@ impl<C: Clock> Transport<C> {
     ///
     /// # Errors
     /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are
-    /// allowed and the window does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core
+    /// allowed and its region does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core
     /// refuses.
     pub fn expose(&mut self, window: &Window) -> Result<WindowId, WindowError> {
         let seg = Seg { at: window.at, len: window.len };
         self.engine.memory.check(&seg)?;
         let address = self.engine.memory.resolve(&seg)?.start.addr();
-        if window.access.atomic && address % ATOMIC_WINDOW_ALIGN != 0 {
-            return Err(WindowError::Misaligned { address, align: ATOMIC_WINDOW_ALIGN });
+        if window.access.atomic && (address as u64 ^ window.at.offset) % REGION_ALIGN != 0 {
+            return Err(WindowError::Misaligned { address, align: REGION_ALIGN as usize });
         }
         Ok(self.engine.core.expose(window)?)
     }

@@ -129,6 +129,9 @@ impl fmt::Display for Corruption {
                     "notified of a put of {bytes} bytes by rank {peer} with {immediate:#x}, which it did not make"
                 )
             }
+            Damage::Fence { request, earlier } => {
+                write!(f, "request {request} has passed its fence before request {earlier} was complete")
+            }
             Damage::Kind { request, kind } => write!(f, "the completion of request {request} is about a {kind:?}"),
             Damage::Protected(difference) => write!(f, "memory that may not be written: {difference}"),
             Damage::Refusal { request, refused: true } => write!(f, "request {request} was refused without reason"),

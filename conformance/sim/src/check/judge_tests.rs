@@ -383,6 +383,24 @@ fn a_put_with_immediate_data_is_reported_once_before_it_is_complete() {
 }
 
 #[test]
+fn a_fence_is_passed_when_all_before_it_is_complete() {
+    for in_order in [true, false] {
+        let mut fixture = Fixture::new(2);
+        fixture.ledger.slots().open(1, 0, Content(3));
+        let get = || Submission::Get { target: 1, slot: 0, offset: 0, bad: None };
+        let requests = [fixture.submission(0, get(), 16), fixture.submission(0, get(), 16)];
+        fixture.ledger.fence(0, requests[1]);
+        let order = if in_order { requests } else { [requests[1], requests[0]] };
+        for request in order {
+            fixture.report(0, request, Ok(Done::of(PeerId(1))), &windows(3).slot);
+        }
+        let verdict = judge(&fixture.ledger, &fixture.ending(), &windows(3));
+        assert_eq!(verdict == Verdict::Clean, in_order, "{verdict}");
+        assert!(in_order || matches!(damage(verdict), Damage::Fence { request: 1, earlier: 0 }));
+    }
+}
+
+#[test]
 fn a_flush_answers_for_silent_puts() {
     for (there, good) in [(7, true), (3, false)] {
         let mut fixture = Fixture::new(2);

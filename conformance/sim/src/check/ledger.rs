@@ -4,7 +4,7 @@
 //! ranks too. What is wrong on the face of it (a completion of what is over, wrong bytes) is found as it is
 //! entered; what only the whole story shows, by the checkers at the end ([`judge`](super::judge::judge)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rerail_core::endpoint::{Completion, Done, Level, Loss, Notify, OpError, RequestKind, Selector};
 use rerail_core::mem::Seg;
@@ -303,6 +303,8 @@ pub struct Ledger {
     pub(super) cells: Cells,
     /// Puts with immediate data, by these.
     pub(super) notices: BTreeMap<u64, Notice>,
+    /// Ranks and their requests that wait for those before.
+    pub(super) fences: BTreeSet<(u32, u32)>,
     pub(super) findings: Vec<Verdict>,
     pub(super) due: Vec<Due>,
     /// Messages that were entered as received.
@@ -475,6 +477,9 @@ impl Ledger {
         let mut reported = Reported { request, over: completion.last, well, name: None };
         if self.is_of_liar(rank, &entry, completion) {
             return reported;
+        }
+        if well {
+            self.check_fence(rank, at, request);
         }
         if well && entry.cancelled.is_some() && !is_multi {
             self.find(Verdict::Duplicated(Duplicated::Completion { rank, request: request.into(), at }));

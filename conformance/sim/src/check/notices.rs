@@ -1,10 +1,11 @@
 //! Puts with immediate data: each is reported once at its target, after its bytes and before its completion,
-//! and one that is refused or taken back never.
+//! and one that is refused or taken back never. And fences: what is behind one is not complete before what is
+//! before it.
 
-use rerail_core::endpoint::Written;
+use rerail_core::endpoint::{Notify, RequestKind, Written};
 use rerail_core::time::Time;
 
-use super::ledger::{Due, Ledger};
+use super::ledger::{Due, Ledger, Request};
 use super::verdict::{Damage, Duplicated, Lost, Verdict};
 
 /// What a put's target is notified of.
@@ -55,6 +56,30 @@ impl Ledger {
         if !is_reported {
             let put = self.facts(rank, request);
             self.find(Verdict::Lost(Lost::Notice { put, target }));
+        }
+    }
+
+    /// The rank's newest request waits for its earlier ones to its target.
+    pub fn fence(&mut self, rank: u32, request: u32) {
+        self.fences.insert((rank, request));
+    }
+
+    /// A request is complete: so must be all before it that are reported by events, where it has a fence.
+    pub(super) fn check_fence(&mut self, rank: u32, at: Time, request: u32) {
+        if !self.fences.contains(&(rank, request)) {
+            return;
+        }
+        let requests = &self.books[rank as usize].requests;
+        let target = requests[request as usize].submission.peer();
+        let is_earlier = |entry: &Request| {
+            let kind = entry.submission.kind();
+            matches!(kind, Some(RequestKind::Put | RequestKind::Get | RequestKind::Atomic))
+                && entry.submission.peer() == target
+                && entry.notify == Notify::Event
+                && entry.ended.is_none()
+        };
+        if let Some(earlier) = requests[..request as usize].iter().position(is_earlier) {
+            self.corrupt(rank, at, Damage::Fence { request, earlier: earlier as u32 });
         }
     }
 }

@@ -410,6 +410,13 @@ pub enum Damage {
         /// The immediate data.
         immediate: u64,
     },
+    /// A request with a fence was complete before an earlier one.
+    Fence {
+        /// The request.
+        request: u32,
+        /// The earlier one.
+        earlier: u32,
+    },
     /// A completion is about another kind of request.
     Kind {
         /// The request.

@@ -14,7 +14,7 @@ fn put(lone: &mut Lone<'_>, cookie: u64, bytes: u64) {
     lone.endpoint.put(Time(lone.now), &put).unwrap();
 }
 
-fn fin(operation: u64, refused: Option<Refusal>) -> Body {
+pub(super) fn fin(operation: u64, refused: Option<Refusal>) -> Body {
     Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, epoch: 0, want_placed: false })
 }
 

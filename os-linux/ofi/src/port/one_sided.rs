@@ -1,8 +1,6 @@
 //! Windows, reads, writes, atomics.
 
-use rerail_core::endpoint::{
-    Access, AtomicRequest, ExposeError, GetRequest, Level, Notify, PutRequest, Remote, Window,
-};
+use rerail_core::endpoint::{Access, AtomicRequest, ExposeError, GetRequest, Level, PutRequest, Remote, Window};
 use rerail_core::ids::{Cookie, OpId, PeerId, WindowId};
 use rerail_core::mem::MemRef;
 use rerail_core::wire::{AtomicKind, AtomicType};
@@ -12,9 +10,6 @@ use super::ledger::{Record, What};
 use super::{Errno, Piece, Pieces, Port, Stage};
 use crate::abi::*;
 use crate::memory::Target;
-
-/// What windows for atomics start on.
-const ATOMIC_ALIGN: u64 = 8;
 
 /// Rounds in which peers' requests may leave a window that is closed.
 const CLOSE_ROUNDS_MAX: usize = 100_000;
@@ -120,7 +115,7 @@ impl Port {
     /// `FI_ENOKEY` for a key in use, `FI_ENOMEM` where there are too many.
     pub fn register(&mut self, memory: Piece, access: u64, key: u64) -> Result<u32, Errno> {
         let (read, write) = (access & FI_REMOTE_READ != 0, access & FI_REMOTE_WRITE != 0);
-        let access = Access { read, write, atomic: read && write && memory.address.is_multiple_of(ATOMIC_ALIGN) };
+        let access = Access { read, write, atomic: read && write };
         let exposed = Exposed { memory, access, key, window: None };
         let is_used = self.windows.iter().flatten().any(|other| other.is_remote() && other.key == key);
         if is_used && exposed.is_remote() {
@@ -244,7 +239,7 @@ impl Port {
         let segments = request.pieces.segments(self.region);
         self.submit_one_sided((request, peer), Record { needs_event, ..record }, |transport, from, cookie| {
             let segments = &segments[..request.pieces.count];
-            transport.get(&GetRequest { from, segments, notify: Notify::Event, cookie })
+            transport.get(&GetRequest { cookie, ..GetRequest::new(from, segments) })
         })
     }
 
@@ -260,7 +255,7 @@ impl Port {
         let (peer, needs_event) = self.admit(&request, what)?;
         let record = Record { old, needs_event, ..request.record(what, FI_ATOMIC | sort) };
         self.submit_one_sided((&request, peer), record, |transport, at, cookie| {
-            transport.atomic(&AtomicRequest { at, kind, data_type, operand, compare, notify: Notify::Event, cookie })
+            transport.atomic(&AtomicRequest { compare, cookie, ..AtomicRequest::new(at, kind, data_type, operand) })
         })
     }
 }

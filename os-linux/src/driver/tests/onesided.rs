@@ -8,7 +8,7 @@ use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::cluster::{Cluster, Ends, Fabric, on_fabrics, pattern, whole};
-use crate::driver::{RequestError, WindowError};
+use crate::driver::RequestError;
 
 const MIB: usize = 1 << 20;
 const KEY: u64 = 0x5eed;
@@ -144,10 +144,8 @@ fn the_window_decides(fabric: Fabric) {
     assert_eq!(cluster.complete(ends.a, add), refused(Refusal::NoAccess));
     let get = cluster.at(ends.a).get(&GetRequest::new(remote(ends, 60), &segments)).unwrap();
     assert!(matches!(cluster.complete(ends.a, get), Err(OpError::Refused { .. })));
-    assert_eq!(
-        cluster.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
-        Err(RequestError::Submit(SubmitError::BadAtomic))
-    );
+    let float = AtomicRequest { data_type: AtomicType::F64, ..atomic(ends, 0, AtomicKind::And, 1, 0) };
+    assert_eq!(cluster.at(ends.a).atomic(&float), Err(RequestError::Submit(SubmitError::BadAtomic)));
 
     cluster.at(ends.b).deregister(exposed).unwrap();
     let get = cluster.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
@@ -156,14 +154,32 @@ fn the_window_decides(fabric: Fabric) {
     cluster.at(ends.b).free(window).unwrap();
 }
 
+/// each atomic must be aligned for its type, wherever its window starts.
 #[test]
-fn a_window_for_atomics_starts_aligned() {
+fn atomics_are_aligned_one_by_one() {
     let (mut cluster, ends) = Cluster::new(Fabric::Loop);
-    let region = cluster.empty(ends.a, 64);
-    let window = |offset, access| Window::new(MemRef { region, offset }, 8, access, KEY);
-    let refused = cluster.at(ends.a).expose(&window(4, ALL));
-    assert!(matches!(refused, Err(WindowError::Misaligned { align: 8, .. })), "{refused:?}");
-    let put_only = Access { write: true, ..Access::default() };
-    cluster.at(ends.a).expose(&window(4, put_only)).unwrap();
-    assert!(cluster.at(ends.a).free(region).is_err(), "a window names the region");
+    let region = cluster.empty(ends.b, 64);
+    let window = Window::new(MemRef { region, offset: 4 }, 32, ALL, KEY);
+    cluster.at(ends.b).expose(&window).unwrap();
+    for (offset, is_good) in [(0, false), (4, true), (8, false), (12, true)] {
+        let add = cluster.at(ends.a).atomic(&atomic(ends, offset, AtomicKind::Add, 1, 0)).unwrap();
+        assert_eq!(cluster.complete(ends.a, add).is_ok(), is_good, "{offset}");
+    }
+    assert!(cluster.at(ends.b).free(region).is_err(), "a window names the region");
+}
+
+/// The caller's bytes are copied at once; the put is complete as any other.
+#[test]
+fn an_injected_put_needs_its_buffer_no_longer() {
+    let (mut cluster, ends) = Cluster::new(Fabric::Loop);
+    let region = cluster.empty(ends.b, 64);
+    cluster.at(ends.b).expose(&Window::new(MemRef { region, offset: 0 }, 64, ALL, KEY)).unwrap();
+    let mut bytes = [7; 16];
+    let put = cluster.at(ends.a).inject_put(&PutRequest::new(remote(ends, 8), &[]), &bytes).unwrap();
+    bytes.fill(0);
+    assert_eq!(cluster.complete(ends.a, put).map(|done| done.bytes), Ok(16));
+    assert_eq!(cluster.bytes(ends.b, region)[7..26], [&[0][..], &[7; 16], &[0, 0]].concat());
+    let max = cluster.at(ends.a).config().eager_bytes_max as usize;
+    let long = cluster.at(ends.a).inject_put(&PutRequest::new(remote(ends, 8), &[]), &vec![0; max + 1]);
+    assert!(matches!(long, Err(RequestError::Submit(SubmitError::TooLong { .. }))), "{long:?}");
 }

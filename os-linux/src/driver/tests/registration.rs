@@ -14,7 +14,7 @@ use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::Time;
 
-use crate::driver::{Opening, StartError, Transport, VirtualTime};
+use crate::driver::{Opening, StartError, Transport, VirtualTime, WindowError};
 use crate::rail::loopback::Loopback;
 use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
@@ -224,4 +224,20 @@ fn rails_are_notified_once_of_each_valid_peer() {
     );
     // The rail is no loopback by name, but its kind is: only this process is reached by it.
     assert_eq!(book.borrow().peers, [ME]);
+}
+
+/// Offsets in a region are checked for atomics, so the region must be aligned.
+#[test]
+fn atomics_need_an_aligned_region() {
+    let (mut transport, ..) = connected();
+    let memory = Box::leak(Box::new([0u64; 8])).as_mut_ptr().cast::<u8>();
+    for (shift, is_good) in [(0, true), (4, false)] {
+        // SAFETY: nothing else uses the memory, which is never freed.
+        let region = unsafe { transport.adopt(memory.wrapping_add(shift), 32) }.unwrap();
+        let access = Access { atomic: true, ..Access::default() };
+        let exposed = transport.expose(&Window::new(MemRef { region, offset: 4 }, 8, access, shift as u64));
+        assert_eq!(exposed.is_ok(), is_good, "{exposed:?}");
+        let misaligned = matches!(exposed, Err(WindowError::Misaligned { align: 8, .. }));
+        assert_eq!(misaligned, !is_good);
+    }
 }

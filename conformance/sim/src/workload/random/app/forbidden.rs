@@ -108,12 +108,12 @@ impl Player {
                 (cx.engine.put(&put), Submission::Put { target, slot: 0, content, immediate, bad })
             }
             Verb::Get => (
-                cx.engine.get(&GetRequest { from: to, segments: &segs, notify, cookie }),
+                cx.engine.get(&GetRequest { notify, cookie, ..GetRequest::new(to, &segs) }),
                 Submission::Get { target, slot: 0, offset: 0, bad },
             ),
             Verb::Atomic => {
-                let (kind, compare) = (AtomicKind::Add, 0);
-                let atomic = AtomicRequest { at: to, kind, data_type, operand, compare, notify, cookie };
+                let atomic =
+                    AtomicRequest { notify, cookie, ..AtomicRequest::new(to, AtomicKind::Add, data_type, operand) };
                 (cx.engine.atomic(&atomic), Submission::Atomic { target, cell: 0, operation, bad })
             }
         };

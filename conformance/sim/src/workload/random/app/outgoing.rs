@@ -106,6 +106,8 @@ impl Player {
         };
         let notify = self.notify(cx, may);
         let reported = (Sort::Step(place), notify, Self::counted(cx, notify));
+        // Not drawn: older plans stay what they are.
+        let fence = self.values.is_multiple_of(5);
         let outcome = match step {
             Step::Put { target, slot } => {
                 let (bytes, at) = self.slot(slot);
@@ -113,10 +115,9 @@ impl Player {
                 let Some(extents) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
                 self.fill(cx, &extents, content);
                 let segs = self.segs(false, &extents);
-                // Not drawn: older plans stay what they are.
                 let immediate = self.values.is_multiple_of(3).then_some(fresh);
                 let to = self.remote(target, at);
-                let put = PutRequest { immediate, notify, cookie: self.cookie(), ..PutRequest::new(to, &segs) };
+                let put = PutRequest { immediate, fence, notify, cookie: self.cookie(), ..PutRequest::new(to, &segs) };
                 let outcome = cx.engine.put(&put);
                 let immediate = immediate.is_some();
                 let submission = Submission::Put { target, slot, content, immediate, bad: None };
@@ -131,7 +132,7 @@ impl Player {
                 self.blank(cx, &extents);
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
-                let get = GetRequest { from, segments: &segs, notify, cookie: self.cookie() };
+                let get = GetRequest { fence, notify, cookie: self.cookie(), ..GetRequest::new(from, &segs) };
                 let outcome = cx.engine.get(&get);
                 let submission = Submission::Get { target, slot, offset, bad: None };
                 self.entered(cx, outcome, submission, (extents, true), None, reported)
@@ -144,6 +145,7 @@ impl Player {
                     data_type: operation.data_type,
                     operand: operation.operand,
                     compare: operation.compare,
+                    fence,
                     notify,
                     cookie: self.cookie(),
                 };
@@ -179,6 +181,10 @@ impl Player {
             }
             Step::Vain => self.in_vain(cx, notify),
         };
+        if let (Ok(request), true, Step::Put { .. } | Step::Get { .. } | Step::Atomic { .. }) = (&outcome, fence, step)
+        {
+            self.shared.borrow_mut().ledger.fence(self.rank, *request);
+        }
         match outcome {
             Ok(_) | Err(Refused::Gone) => {
                 self.step_done(step);
