@@ -16,11 +16,12 @@ use crate::fast::ShortCompletion;
 use crate::fast::express_budget::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
-use crate::op::{record_of, short_handle};
+use crate::op::{ShortRecord, record_of, short_handle};
 use crate::paths::Choice;
-use crate::peer::{ChannelState, ORDERED, UNORDERED};
+use crate::peer::{Channel, ChannelState, ORDERED, UNORDERED};
 use crate::rail::sched::{Aggregates, Candidates};
 use crate::rel::link::State;
+use crate::rel::retain::Retention;
 use crate::seq::Seq;
 use crate::tag::Match;
 use crate::time::Time;
@@ -58,8 +59,8 @@ impl Endpoint<'_> {
     pub fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>, len: u64, out: &mut AtOnce) -> bool {
         let is_reported = match send.notify {
             Notify::Silent => false,
-            Notify::Event if self.t.short_done.has_room() => true,
-            _ => return false,
+            Notify::Event => true,
+            Notify::Counter(_) | Notify::Both(_) => return false,
         };
         // P-16: what may be held waits in the queue.
         if send.more {
@@ -72,7 +73,9 @@ impl Endpoint<'_> {
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the budget is open");
         let rail = match budget.by {
-            By::Only(rail, _) => Some(rail),
+            By::Only(rail, _) => {
+                return self.transmit_at_once::<true>(now, channel, rail, send, (len, is_reported), out);
+            }
             // What is idle has room, and a rail that is not ready has not the lowest latency.
             By::Latency => match self.paths.lowest_latency_if_idle(now, channel, len) {
                 None => self.choose_at_once(now, channel, len),
@@ -102,6 +105,7 @@ impl Endpoint<'_> {
         record.with_rail();
         self.paths.note_short_posted(now, sent.channel, sent.rail, len);
         let express_budget = &mut self.t.channels.at_mut(sent.channel).express_budget;
+        express_budget.run.end();
         if let By::Only(rail, depth) = express_budget.by
             && !self.paths.has_fewer_posts(sent.channel, rail, depth)
         {
@@ -286,25 +290,35 @@ impl Endpoint<'_> {
         debug_assert!(len <= self.eager_bytes_max(channel, rail).into(), "a rail that can lose takes what all take");
         let ack_now = !BUDGET && !self.is_roomy() && self.is_last_of_records();
         let Tables { channels, retention, sent_slots, short_done, .. } = &mut self.t;
-        let slot = channels.at_mut(channel);
-        debug_assert!(slot.sent[ORDERED].has_room(self.config.window), "the window has room");
-        debug_assert!(slot.ring.is_none(), "the ordered lane keeps to the ring (S-12)");
-        let psn = slot.sent[ORDERED].next();
-        let at = slot.express_budget.sent_from + (psn.0 & (self.config.window - 1)) as usize;
-        let (Some((index, record)), Some(place)) = (retention.take_with_record(), sent_slots.get_mut(at)) else {
-            debug_assert!(false, "there is room");
-            return false;
-        };
         let (tag, tagged) = send.tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
         let (immediate, has_immediate) = send.immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
         let (flags, bytes) = (tagged | has_immediate, len as u32);
         out.operation = sent_id(0);
         if is_reported {
+            let Some(done) = short_done.next() else {
+                // The next one finds room, if some are taken.
+                short_done.has_room();
+                return false;
+            };
             self.sent = self.sent.wrapping_add(2);
             out.operation = sent_id(self.sent);
             let (operation, &SendRequest { peer, cookie, .. }) = (out.operation, send);
-            short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
+            *done = ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags };
+            short_done.commit();
         }
+        let slot = channels.at_mut(channel);
+        debug_assert!(slot.sent[ORDERED].has_room(self.config.window), "the window has room");
+        debug_assert!(slot.ring.is_none(), "the ordered lane keeps to the ring (S-12)");
+        if slot.express_budget.run.follower != retention.next() {
+            join_run(slot, retention, sent_slots, self.config.window);
+        }
+        let psn = slot.sent[ORDERED].next();
+        let at = (slot.express_budget.sent_from + (psn.0 & (self.config.window - 1))) as usize;
+        let (Some((index, next, record)), Some(place)) = (retention.take_with_record(), sent_slots.get_mut(at)) else {
+            debug_assert!(false, "there is room");
+            return false;
+        };
+        slot.express_budget.run.follower = next;
         out.id = record.number(index, rail.0, now);
         (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
         (record.channel, record.len) = (channel, bytes);
@@ -359,38 +373,46 @@ impl Endpoint<'_> {
     #[inline(always)]
     fn arrive_quietly(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Option<ShortArrival> {
         let eager = PlainEager::of(header)?;
-        let channel = self.t.channel_of(peer)?;
+        let channel = self.t.channel_index_of(peer);
         let sub = self.t.sub_index(channel, rail);
         let Tables { channels, subs, short_done, matcher, .. } = &mut self.t;
-        let slot = channels.at_mut(channel);
+        let slot = channels.slot_mut(channel)?;
         let len = eager.payload_bytes();
-        let is_next = eager.sequence() == (slot.source, slot.received[ORDERED].expected().0);
-        if !slot.express_budget.passes_quietly(rail, eager.news()) || !is_next || len > self.config.block_bytes {
+        if !eager.is_numbered(slot.source, slot.received[ORDERED].expected().0)
+            || !slot.express_budget.passes_quietly(rail, eager.news())
+            || len > self.config.block_bytes
+        {
             return None;
+        }
+        // A sign of life, whatever becomes of it.
+        slot.silence.last_received = now;
+        if let Some(sub) = subs.get_mut(sub) {
+            debug_assert!(sub.is_ready() && sub.place.is_none(), "a rail was added that is not ready");
+            sub.last_received = now;
         }
         let (tag, immediate, flags) = eager.head();
         // It is invisible until it is committed.
         let done = short_done.next()?;
+        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len, flags);
         let taken = matcher.posted.take_alone(peer, tag, flags & Short::TAGGED != 0, len)?;
-        let (operation, to) = (direct_id(taken.key()), taken.at());
-        *done = ShortCompletion { cookie: taken.cookie(), operation, tag, immediate, peer, bytes: len, flags };
+        let to = taken.at();
+        (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
         short_done.commit();
-        slot.silence.last_received = now;
         slot.received[ORDERED].skip(1);
         slot.reorder.skip(1);
         slot.express_budget.quiet -= 1;
         slot.grants.passed(1, u32::from(len > 0));
         slot.ack.count(len);
-        if let Some(sub) = subs.get_mut(sub) {
-            debug_assert!(sub.is_ready() && sub.place.is_none(), "a rail was added that is not ready");
-            sub.last_received = now;
-        }
+        let is_last = slot.express_budget.quiet == 0;
         self.stats.short_received += 1;
         // Where this side sends on a ring, that announces the room (C-4).
         if self.has_short_rail {
             self.t.lines[channel as usize].grant(1, u16::from(len > 0));
         }
-        debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
+        if is_last {
+            self.last_of_quiet(channel);
+        }
+        debug_assert!(is_last || self.is_budget_quiet(channel), "something is due that was not looked at");
         Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
     }
 
@@ -449,11 +471,15 @@ impl Endpoint<'_> {
             slot.express_budget.quiet -= 1;
             slot.grants.passed(1, u32::from(len > 0));
             slot.ack.count(len);
-            debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
+            let is_last = slot.express_budget.quiet == 0;
             // Where this side sends on a ring, that announces the room (C-4).
             if self.has_short_rail {
                 self.t.lines[channel as usize].grant(1, u16::from(len > 0));
             }
+            if is_last {
+                self.last_of_quiet(channel);
+            }
+            debug_assert!(is_last || self.is_budget_quiet(channel), "something is due that was not looked at");
         } else {
             self.message_passed(now, channel, len, common.ack_now);
         }
@@ -491,9 +517,24 @@ impl Endpoint<'_> {
         let policy = self.ack_policy;
         self.schedule_ack(now, channel, len, ack_now, &policy);
         if self.may_arrive(channel, 1) {
-            let slot = self.t.channels.at_mut(channel);
-            let quiet = slot.ack.quiet(&policy, self.config.block_bytes).min(slot.grants.quiet());
-            slot.express_budget.open_receiving(quiet);
+            self.t.channels.at_mut(channel).express_budget.open_receiving();
+            self.count_anew(channel);
+        }
+    }
+
+    /// The last message of an open budget has come: an acknowledgment is due, or our limits are, or more may
+    /// come.
+    #[inline(never)]
+    fn last_of_quiet(&mut self, channel: u32) {
+        self.announce_room(channel);
+        let policy = self.ack_policy;
+        let slot = self.t.channels.at_mut(channel);
+        let is_due = slot.ack.is_due_by(&policy);
+        if is_due || slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
+            self.activate(channel);
+        }
+        if !is_due {
+            self.count_anew(channel);
         }
     }
 
@@ -501,5 +542,18 @@ impl Endpoint<'_> {
     fn is_budget_quiet(&self, channel: u32) -> bool {
         let slot = self.channel(channel);
         !slot.ack.is_due() && !slot.grants.worth_announcing() && self.t.has_timer(channel, Timer::Ack)
+    }
+}
+
+/// The place of a channel's next message is not the one that follows its last one by itself: it is made to,
+/// or a run begins with this message.
+#[inline(never)]
+fn join_run(slot: &mut Channel, retention: &mut Retention<'_, ShortRecord>, sent_slots: &[u32], window: u32) {
+    let (run, sent) = (&mut slot.express_budget.run, &slot.sent[ORDERED]);
+    let last = sent.next().0.wrapping_sub(1) & (window - 1);
+    let last = sent_slots.get((slot.express_budget.sent_from + last) as usize).and_then(|&handle| record_of(handle));
+    match (run.begin(), last) {
+        (Some(_), Some(last)) if !sent.is_empty() => retention.follow(last, retention.next()),
+        _ => run.from = sent.next().0,
     }
 }

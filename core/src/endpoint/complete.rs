@@ -54,6 +54,7 @@ impl Endpoint<'_> {
         let one_sided = slot.is_one_sided();
         if !needs_no_event {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
+            self.hot.may_have_work = true;
         }
         if channel == NONE {
             return;

@@ -5,6 +5,8 @@ use core::fmt;
 
 use super::Endpoint;
 use crate::ids::RailId;
+use crate::op::{ShortRecord, record_of};
+use crate::peer::ORDERED;
 
 impl fmt::Debug for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +21,17 @@ impl fmt::Debug for Endpoint<'_> {
             for packet in unacked.filter(|&packet| self.packet(packet).channel == index) {
                 writeln!(f, "  packet {packet}: {:?}", self.packet(packet))?;
             }
-            for record in self.t.retention.records().filter(|record| !record.is_free() && record.channel == index) {
+            let (sent, slots) =
+                (&self.channel(index).sent[ORDERED], &self.t.sent_slots[self.t.sent_at(index, ORDERED)]);
+            let mut from = sent.oldest();
+            while let Some((psn, handle)) = sent.next_held(slots, from) {
+                from = psn.next();
+                if let Some(record) = record_of(handle) {
+                    writeln!(f, "  {}: {:?}", psn.0, self.t.retention.record(record))?;
+                }
+            }
+            let is_only_posted = |record: &&ShortRecord| record.is_only_posted() && record.channel == index;
+            for record in self.t.retention.records().filter(is_only_posted) {
                 writeln!(f, "  {record:?}")?;
             }
         }

@@ -89,6 +89,7 @@ impl Endpoint<'_> {
         // Full: the subchannel stays idle, and the core refuses its packets one by one.
         let _ = self.refused.push_back((peer, rail));
         self.has_rare_actions = true;
+        self.hot.may_have_work = true;
     }
 
     /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.

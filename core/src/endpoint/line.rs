@@ -284,6 +284,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn set_parts_waiting(&mut self, is_waiting: bool) {
         self.parts_waiting = is_waiting;
+        self.hot.may_have_work |= is_waiting;
         self.t.matcher.posted.stop(is_waiting);
         self.hot.may_post_short = self.config.express && !is_waiting;
     }

@@ -199,6 +199,7 @@ impl Endpoint<'_> {
     pub(super) fn queue_copy(&mut self, op: u32) {
         self.op_mut(op).queued = Queue::Copies;
         self.copies.push_back(&mut By(&mut self.t.ops, op_queue), op);
+        self.hot.may_have_work = true;
     }
 
     /// The copy of a waiting message into its buffer has been requested: the blocks are free, the receive is

@@ -279,6 +279,8 @@ struct Hot {
     operations_roomy: u32,
     /// The express path is on, and no part of a multi-receive waits: plain receives need no operation.
     may_post_short: bool,
+    /// An action or an event may wait: set by what adds one to a list, cleared where none was found.
+    may_have_work: bool,
 }
 
 const _: () = assert!(size_of::<Hot>() == 64);
@@ -330,6 +332,7 @@ impl<'m> Endpoint<'m> {
                 retained_roomy: config.retained_max / 2 + 1,
                 operations_roomy: config.operations_max.saturating_sub(1),
                 may_post_short: config.express,
+                may_have_work: false,
             },
             waiting: [List::EMPTY; 2],
             channel_events: List::EMPTY,

@@ -81,14 +81,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Nothing is due on a channel but what further messages make due.
+    /// How many messages may come until one makes something due.
     #[inline(never)]
-    fn count_anew(&mut self, channel: u32) {
+    pub(super) fn count_anew(&mut self, channel: u32) {
         let is_timed = self.t.has_timer(channel, Timer::Ack);
         let (policy, block_bytes) = (self.ack_policy, self.config.block_bytes);
         let slot = self.channel_mut(channel);
+        let is_open = is_timed && !slot.ack.is_due() && slot.grants.has_room(1, 1);
         let quiet = slot.ack.quiet(&policy, block_bytes).min(slot.grants.quiet());
-        slot.express_budget.count_anew(if is_timed { quiet } else { 0 });
+        slot.express_budget.count_anew(if is_open { 1 + quiet } else { 0 });
     }
 
     /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.

@@ -20,7 +20,7 @@ use crate::wire::{self, Body, Cts, Fin, Lane, MessageHead, Rts};
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and returns their number; 0: nothing to do. Carry the batch out, in
     /// order, before the next call that changes the endpoint.
-    // Not inlined: callers that poll in each round ask `has_actions` first.
+    // Not inlined: callers that poll in each round ask `may_have_work` first.
     #[inline(never)]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
@@ -32,6 +32,7 @@ impl Endpoint<'_> {
             self.make_room(now);
         }
         if !self.has_actions() {
+            self.hot.may_have_work = self.finds_work();
             return 0;
         }
         self.next_actions(now, actions);
@@ -48,6 +49,20 @@ impl Endpoint<'_> {
     #[inline]
     pub fn has_actions(&self) -> bool {
         self.is_active() || self.has_other_actions()
+    }
+
+    /// `false`: [`poll_actions`](Self::poll_actions) has nothing to do, nor has
+    /// [`poll_event`](Self::poll_event) beside [completions of short messages](Self::poll_shorts). One
+    /// comparison, for callers that ask in each round; poll both where it is `true`.
+    #[inline(always)]
+    pub fn may_have_work(&mut self, now: Time) -> bool {
+        debug_assert!(self.hot.may_have_work || !self.finds_work(), "something was added to a list unnoticed");
+        self.latest = now;
+        self.hot.may_have_work
+    }
+
+    fn finds_work(&self) -> bool {
+        self.has_actions() || self.parts_waiting || !self.op_events.is_empty() || !self.channel_events.is_empty()
     }
 
     /// Whether there are actions that belong to no channel's order.

@@ -104,6 +104,7 @@ impl Endpoint<'_> {
                 // A batch limits the requests, so no more of them are late at once.
                 let _ = self.late_keys.push_back((rail, RemoteKey { rail: rail.0, ..key }));
                 self.has_rare_actions = true;
+                self.hot.may_have_work = true;
             }
             return;
         };

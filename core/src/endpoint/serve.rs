@@ -199,6 +199,7 @@ impl Endpoint<'_> {
         });
         self.t.set_segments(op, &[Seg { at, len: bytes }]);
         self.atomics.push_back(&mut By(&mut self.t.ops, op_queue), op);
+        self.hot.may_have_work = true;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use crate::api::action::{Span, SpanOf};
 use crate::ids::{PostId, RailId};
 use crate::op::{ShortRecord, record_of};
 use crate::peer::ORDERED;
+use crate::seq::Seq;
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, MessageHead, Short};
@@ -38,13 +39,28 @@ impl Endpoint<'_> {
         let at = self.t.sent_at(channel, ORDERED);
         let Tables { channels, sent_slots, retention, .. } = &mut self.t;
         let (slot, slots) = (channels.at_mut(channel), &sent_slots[at]);
-        let oldest = slot.sent[ORDERED].oldest();
-        let freed = retention.give_each(|places| {
-            slot.sent[ORDERED].pop_while(slots, |handle| {
-                // `NONE` is no place.
-                record_of(handle).is_some_and(|index| places.give_if(index, ShortRecord::acknowledge))
+        let (sent, run) = (&mut slot.sent[ORDERED], &mut slot.express_budget.run);
+        let oldest = sent.oldest();
+        let begin = run.begin().map_or(sent.acked(), Seq);
+        let begin = if begin.is_before(oldest) { oldest } else { begin };
+        let mut freed = 0;
+        if begin != oldest {
+            freed = retention.give_each(|places| {
+                sent.pop_while(slots, begin, |handle| {
+                    // `NONE` is no place.
+                    record_of(handle).is_some_and(|index| places.give_if(index, ShortRecord::acknowledge))
+                });
             });
-        });
+        }
+        if begin == sent.oldest()
+            && let Some((first, last, count)) = sent.pop_run(slots)
+            && let (Some(first), Some(last)) = (record_of(first), record_of(last))
+        {
+            // Their records are as they were: none of them is read before it is written.
+            retention.give_run(first, last, count);
+            freed += count;
+            run.from = sent.oldest().0;
+        }
         slot.shorts -= freed;
         self.hot.caller_ops -= freed;
         slot.sent[ORDERED].oldest().distance_from(oldest)
@@ -74,20 +90,37 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Short messages of a channel, on one rail or on all, that the rail has or the peer has not
-    /// acknowledged; scans the table until the last of them.
+    fn change_if_on(&mut self, rail: Option<RailId>, index: u32, change: impl FnOnce(&mut ShortRecord)) {
+        if rail.is_none_or(|rail| self.t.retention.record(index).rail == rail.0) {
+            self.change_short(index, change);
+        }
+    }
+
+    /// Short messages of a channel, on one rail or on all, that the peer has not acknowledged, and then those
+    /// that only the rail has: scans the table until the last of these.
     pub(super) fn each_short(&mut self, channel: u32, rail: Option<RailId>, change: impl Fn(&mut ShortRecord)) {
         let mut left = self.channel(channel).shorts;
+        if left == 0 {
+            return;
+        }
+        let mut from = self.channel(channel).sent[ORDERED].oldest();
+        loop {
+            let (slot, slots) = self.t.sent(channel, ORDERED);
+            let Some((psn, handle)) = slot.sent[ORDERED].next_held(slots, from) else { break };
+            from = psn.next();
+            if let Some(index) = record_of(handle) {
+                left -= 1;
+                self.change_if_on(rail, index, &change);
+            }
+        }
         for index in 0..self.config.retained_max {
             if left == 0 {
                 break;
             }
             let record = self.t.retention.record(index);
-            if !record.is_free() && record.channel == channel {
+            if record.is_only_posted() && record.channel == channel {
                 left -= 1;
-                if rail.is_none_or(|rail| record.rail == rail.0) {
-                    self.change_short(index, &change);
-                }
+                self.change_if_on(rail, index, &change);
             }
         }
         debug_assert_eq!(left, 0, "short messages of channel {channel} were counted wrong");

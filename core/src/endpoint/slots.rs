@@ -33,6 +33,7 @@ impl Endpoint<'_> {
         let mut links = By(&mut self.t.channels, channel_active);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
             self.hot.active.push_back(&mut links, channel);
+            self.hot.may_have_work = true;
         }
     }
 
@@ -98,7 +99,7 @@ impl Endpoint<'_> {
         }
         let index = self.t.channels.insert(channel)?.index;
         let parked = core::mem::take(parked);
-        self.t.channels.at_mut(index).express_budget.sent_from = self.t.sent_at(index, ORDERED).start;
+        self.t.channels.at_mut(index).express_budget.sent_from = self.t.sent_at(index, ORDERED).start as u32;
         let slot = &mut self.t.peers[peer.0 as usize];
         (slot.channel, slot.is_met) = (index, !slot.gone);
         for lane in [ORDERED, UNORDERED] {
@@ -188,6 +189,7 @@ impl Endpoint<'_> {
         let mut links = By(&mut self.t.channels, channel_event);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
             self.channel_events.push_back(&mut links, channel);
+            self.hot.may_have_work = true;
         }
     }
 
@@ -420,6 +422,7 @@ impl Endpoint<'_> {
             if ours {
                 // Its slot is free once its registrations have been given back.
                 self.released_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
+                self.hot.may_have_work = true;
             } else {
                 self.t.key_sets.remove(key);
             }

@@ -369,6 +369,12 @@ impl<'m> Tables<'m> {
         (channel != NONE).then_some(channel)
     }
 
+    /// A peer's channel: its index, which is no channel's where there is none.
+    #[inline(always)]
+    pub(crate) fn channel_index_of(&self, peer: PeerId) -> u32 {
+        self.peers.get(peer.0 as usize).map_or(NONE, |peer| peer.channel)
+    }
+
     pub(crate) fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.channels.indices().all(|index| {
             let channel = self.channels.at(index);

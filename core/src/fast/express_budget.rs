@@ -5,7 +5,38 @@
 //! need the tables as they are. Only the checks are saved, and timers that run anyway.
 
 use crate::ids::RailId;
+use crate::store::NONE;
 use crate::wire::News;
+
+/// The last numbers of the ordered lane, if all of them are short messages that no rail has and nothing has
+/// happened to, and the retained copy of each follows that of the one before: they are acknowledged at once,
+/// however many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first of them.
+    pub from: u32,
+    /// The place that follows the last one, unless places have been given back since; [`NONE`]: there are no
+    /// such numbers.
+    pub follower: u32,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { from: 0, follower: NONE }
+    }
+}
+
+impl Run {
+    /// Its first number; `None`: there is none.
+    pub(crate) const fn begin(&self) -> Option<u32> {
+        if self.follower == NONE { None } else { Some(self.from) }
+    }
+
+    /// Something happens to one of them, or the next number is not one of these.
+    pub(crate) const fn end(&mut self) {
+        self.follower = NONE;
+    }
+}
 
 /// Messages for which a budget is opened at once: then the tables are checked again.
 pub(crate) const TURN: u16 = 128;
@@ -22,7 +53,8 @@ pub(crate) struct ExpressBudget {
     /// The same, while the only rail has as many posts as it may.
     held: u16,
     pub go_bytes: u32,
-    /// Messages of at most one block that may come until an acknowledgment is due, or our limits are.
+    /// Messages of at most one block that may come: the last of them may make an acknowledgment due, or our
+    /// limits.
     pub quiet: u16,
     /// Nothing but the count of `quiet` ends it.
     is_counted: bool,
@@ -32,7 +64,8 @@ pub(crate) struct ExpressBudget {
     /// How their rail is found.
     pub by: By,
     /// Where the channel's slots of the sent window begin in their table.
-    pub sent_from: usize,
+    pub sent_from: u32,
+    pub run: Run,
 }
 
 /// How the rail of a message is found.
@@ -57,6 +90,7 @@ impl ExpressBudget {
     /// Another packet goes before the next message, or that must wait.
     pub(crate) const fn stop_sending(&mut self) {
         (self.go, self.held) = (0, 0);
+        self.run.end();
     }
 
     /// The only rail has as many posts as it may.
@@ -72,10 +106,10 @@ impl ExpressBudget {
         }
     }
 
-    /// Opens it for `quiet` messages; their rails are still to be [added](Self::add_rail).
-    pub(crate) const fn open_receiving(&mut self, quiet: u32) {
+    /// Opens it for as many messages as [counted](Self::count_anew); their rails are still to be
+    /// [added](Self::add_rail).
+    pub(crate) const fn open_receiving(&mut self) {
         (self.is_counted, self.quiet_on) = (true, 0);
-        self.count_anew(quiet);
     }
 
     /// Whether messages may come until something is due.
@@ -99,7 +133,7 @@ impl ExpressBudget {
     /// Whether a message with this news needs nothing but its receive.
     #[inline(always)]
     pub(crate) fn passes_quietly(&self, rail: RailId, news: News) -> bool {
-        self.quiet > 0 && rail.0 < 64 && self.quiet_on >> rail.0 & 1 == 1 && self.seen == news
+        self.quiet > 0 && self.quiet_on >> (rail.0 % 64) & 1 == 1 && self.seen == news
     }
 
     /// The state of receiving has changed since `quiet` was counted.

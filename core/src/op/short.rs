@@ -35,7 +35,7 @@ pub(crate) struct ShortRecord {
     pub at: Time,
     /// [`Short::TAGGED`], [`Short::IMMEDIATE`].
     pub flags: u8,
-    /// [`POSTED`], [`UNACKED`] and [`LOST`]; 0: it is free.
+    /// [`POSTED`], [`UNACKED`] and [`LOST`]; 0, or without a number and without [`POSTED`]: it is free.
     state: u8,
     generation: u32,
     pub channel: u32,
@@ -112,6 +112,11 @@ impl ShortRecord {
 
     pub(crate) const fn is_posted(&self) -> bool {
         self.state & POSTED != 0
+    }
+
+    /// Whether the peer has it, and the rail has not completed it.
+    pub(crate) const fn is_only_posted(&self) -> bool {
+        self.state == POSTED
     }
 
     pub(crate) const fn is_lost(&self) -> bool {

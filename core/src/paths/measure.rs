@@ -174,11 +174,11 @@ impl Paths<'_> {
         let figures = self.figures.get(rail.index()).filter(|_| rail.index() < self.rails.len())?;
         let paths = self.paths.iter().skip(rail.index()).step_by(self.rails_max);
         let sum = |of: fn(&Path) -> u64| paths.clone().map(of).sum::<u64>();
-        let shorts = sum(|path| path.shorts.into());
+        let shorts = sum(|path| path.shorts().0.into());
         Some(RailStats {
             packets: figures.packets + shorts,
             messages: figures.messages + shorts,
-            bytes: figures.bytes + sum(|path| path.short_bytes.into()),
+            bytes: figures.bytes + sum(|path| path.shorts().1.into()),
             backlog: sum(|path| path.backlog),
             ..*figures
         })
@@ -187,7 +187,8 @@ impl Paths<'_> {
     /// Adds the short messages on a path to the figures of its rail.
     pub(super) fn count_shorts(&mut self, channel: u32, rail: RailId) {
         let path = self.path_mut(channel, rail);
-        let (shorts, bytes) = (core::mem::take(&mut path.shorts), core::mem::take(&mut path.short_bytes));
+        let (shorts, bytes) = path.shorts();
+        path.clear_shorts();
         let figures = &mut self.figures[rail.index()];
         figures.packets += u64::from(shorts);
         figures.messages += u64::from(shorts);
@@ -198,6 +199,7 @@ impl Paths<'_> {
     pub(crate) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
         let at = self.index(channel, rail);
         let path = &mut self.paths[at];
+        path.stir();
         let is_faster = path.posted(now, len, path.in_flight == 0);
         path.in_flight += 1;
         let is_light = is_light(path, &self.rails[rail.index()]);
@@ -280,10 +282,10 @@ impl Paths<'_> {
     pub(crate) fn note_short_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
         let at = self.index(channel, rail);
         let Some(path) = self.paths.get_mut(at) else { return };
+        path.stir();
         let is_faster = path.posted(now, len.into(), path.in_flight == 0);
         path.in_flight += 1;
-        path.shorts += 1;
-        path.short_bytes += len;
+        path.add_short(len);
         if path.in_flight >= self.light[rail.index() % RAILS_MAX] {
             self.refresh_load(channel, rail);
         }
@@ -297,12 +299,9 @@ impl Paths<'_> {
     pub(crate) fn note_short_taken(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
         let at = self.index(channel, rail);
         let Some(path) = self.paths.get_mut(at) else { return };
-        path.turn = 0;
-        if !path.takes_while_idle(now) || path.shorts > u16::MAX / 2 {
-            return self.take_short(now, channel, rail, len);
+        if !path.takes_calmly(now, len) {
+            self.take_short(now, channel, rail, len);
         }
-        path.shorts += 1;
-        path.short_bytes += len;
     }
 
     #[inline(never)]
@@ -310,6 +309,10 @@ impl Paths<'_> {
         self.count_shorts(channel, rail);
         self.note_short_posted(now, channel, rail, len);
         self.pass(now, channel, rail, len);
+        let path = self.path_mut(channel, rail);
+        // Where a rail does not report the ends of most, it is measured by those that it does report.
+        path.turn = 0;
+        path.calm_down();
     }
 
     /// As [`note_completed`](Self::note_completed), of a short message: not all of them are measured.

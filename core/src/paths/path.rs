@@ -23,6 +23,9 @@ const POST_BYTES_MIN: u64 = 4 * 1024;
 const MEASURED: u16 = 32;
 const TURN: u16 = 1024;
 
+/// Short messages that may be taken at once before they are counted.
+const CALM: u8 = u8::MAX;
+
 /// What so few bytes take to move is no great part of a latency.
 const SMALL_BYTES_MAX: u64 = 1024;
 
@@ -105,8 +108,12 @@ pub(crate) struct Path {
     is_open: bool,
     /// Short messages completed since anything else was, in turns: the first of each turn are measured.
     pub(super) turn: u16,
-    /// Short messages posted, and their bytes, that the rail's figures do not contain yet.
-    pub(super) shorts: u16,
+    /// While there is no post and no interval is open: one more than the short messages that may be taken at
+    /// once before anything has to be looked at. Otherwise 0.
+    calm: u8,
+    /// Short messages posted, and their bytes, that the rail's figures do not contain yet; `calm` counts
+    /// those that were taken at once.
+    shorts: u16,
     pub(super) short_bytes: u32,
     /// The peer's memory can't be reached over it, whatever the rail's capabilities.
     pub no_remote_access: bool,
@@ -150,15 +157,53 @@ impl Path {
         self.turn >= MEASURED
     }
 
-    /// A post is made and over at once, while there is no other and no interval is open: nothing else
-    /// changes. `false`: it is not so, and nothing has happened.
+    /// A post of a short message is made and over at once, while there is no other and no interval is open:
+    /// nothing else changes. `false`: it may be otherwise, and nothing has happened.
     #[inline(always)]
-    pub(super) fn takes_while_idle(&mut self, now: Time) -> bool {
-        let is_idle = self.in_flight == 0 && !self.is_open;
-        if is_idle {
+    pub(super) fn takes_calmly(&mut self, now: Time, len: u32) -> bool {
+        let is_calm = self.calm > 1;
+        if is_calm {
+            self.calm -= 1;
+            self.short_bytes += len;
             self.last = now;
         }
-        is_idle
+        is_calm
+    }
+
+    /// A short message was posted.
+    #[inline(always)]
+    pub(super) const fn add_short(&mut self, len: u32) {
+        self.shorts += 1;
+        self.short_bytes += len;
+    }
+
+    /// The next short messages may be taken at once, if nothing else is to be looked at.
+    pub(super) const fn calm_down(&mut self) {
+        self.stir();
+        if self.in_flight == 0 && !self.is_open {
+            self.calm = CALM;
+        }
+    }
+
+    /// There is a post, or will be.
+    #[inline(always)]
+    pub(super) const fn stir(&mut self) {
+        if self.calm > 0 {
+            self.shorts += (CALM - self.calm) as u16;
+            self.calm = 0;
+        }
+    }
+
+    /// Short messages, and their bytes, that the rail's figures do not contain yet.
+    pub(super) const fn shorts(&self) -> (u16, u32) {
+        let calm = if self.calm > 0 { CALM - self.calm } else { 0 };
+        (self.shorts + calm as u16, self.short_bytes)
+    }
+
+    /// The rail's figures contain them from now on.
+    pub(super) const fn clear_shorts(&mut self) {
+        self.stir();
+        (self.shorts, self.short_bytes) = (0, 0);
     }
 
     /// A post of `len` bytes completed and is not measured: no interval goes on over it.

@@ -77,7 +77,13 @@ impl AckState {
         packets.min(bytes / bytes_each.max(1))
     }
 
-    /// As [`received`](Self::received), of a packet that makes nothing due.
+    /// Whether one is due after what was [counted](Self::count).
+    pub fn is_due_by(&mut self, policy: &AckPolicy) -> bool {
+        self.due |= u16::from(self.packets >= policy.packets || self.bytes >= policy.bytes);
+        self.is_due()
+    }
+
+    /// As [`received`](Self::received), where [`is_due_by`](Self::is_due_by) is called in time.
     #[inline(always)]
     pub fn count(&mut self, bytes: u32) {
         self.packets += 1;

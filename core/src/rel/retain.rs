@@ -49,18 +49,43 @@ impl<'m, R: Copy + Default + 'm> Retention<'m, R> {
 
     /// A free place; `None` where all are held.
     pub fn take(&mut self) -> Option<u32> {
-        self.take_with_record().map(|(place, _)| place)
+        self.take_with_record().map(|(place, ..)| place)
     }
 
-    /// As [`take`](Self::take), with its record.
+    /// As [`take`](Self::take), with its record and with the place that is taken next, if none is given back
+    /// before: that follows it in a [run](Self::give_run).
     #[inline(always)]
-    pub fn take_with_record(&mut self) -> Option<(u32, &mut R)> {
+    pub fn take_with_record(&mut self) -> Option<(u32, u32, &mut R)> {
         let index = self.free;
         // No place has the index `NONE`.
         let place = self.places.get_mut(index as usize)?;
         self.free = place.next;
         self.free_len -= 1;
-        Some((index, &mut place.record))
+        Some((index, place.next, &mut place.record))
+    }
+
+    /// The place that is taken next; [`NONE`] where all are held.
+    #[inline(always)]
+    pub const fn next(&self) -> u32 {
+        self.free
+    }
+
+    /// A held place shall follow another one in a run.
+    pub fn follow(&mut self, place: u32, follower: u32) {
+        self.places[place as usize].next = follower;
+    }
+
+    /// Gives back a run of `count` held places at once, from `first` to `last`, each of which follows the one
+    /// before it.
+    pub fn give_run(&mut self, first: u32, last: u32, count: u32) {
+        debug_assert_eq!(
+            (1..count).fold(first, |place, _| self.places[place as usize].next),
+            last,
+            "a run of {count} places is broken"
+        );
+        self.places[last as usize].next = self.free;
+        self.free = first;
+        self.free_len += count;
     }
 
     /// Gives a place back.

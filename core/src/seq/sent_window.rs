@@ -120,14 +120,16 @@ impl SentWindow {
         None
     }
 
-    /// Gives back the oldest handles that are acknowledged cumulatively, and their room, as long as `take`
-    /// takes them. Of a number whose handle was given back before, `take` gets [`NONE`]. What the places hold
-    /// of numbers before the oldest is not looked at any more.
+    /// Gives back the oldest handles that are acknowledged cumulatively and numbered before `end`, and their
+    /// room, as long as `take` takes them. Of a number whose handle was given back before, `take` gets
+    /// [`NONE`]. What the places hold of numbers before the oldest is not looked at any more.
     #[inline(always)]
-    pub fn pop_while(&mut self, slots: &[u32], mut take: impl FnMut(u32) -> bool) {
+    pub fn pop_while(&mut self, slots: &[u32], end: Seq, mut take: impl FnMut(u32) -> bool) {
         let mask = slots.len() as u32 - 1;
-        let (mut oldest, acked) = (self.oldest, self.acked);
-        while oldest != acked {
+        let mut oldest = self.oldest;
+        let is_before = end.distance_from(oldest) < self.acked.distance_from(oldest);
+        let end = if is_before { end } else { self.acked };
+        while oldest != end {
             let Some(&handle) = slots.get((oldest.0 & mask) as usize) else { break };
             if !take(handle) {
                 break;
@@ -135,6 +137,18 @@ impl SentWindow {
             oldest = oldest.next();
         }
         self.oldest = oldest;
+    }
+
+    /// Gives back the room of all numbers that are acknowledged cumulatively. Returns the first and the last
+    /// handle and how many there are; `None`: none. The caller has checked that none was given back before.
+    pub fn pop_run(&mut self, slots: &[u32]) -> Option<(u32, u32, u32)> {
+        let mask = slots.len() as u32 - 1;
+        let count = self.acked.distance_from(self.oldest);
+        let last = Seq(self.acked.0.wrapping_sub(1));
+        let (first, last) = (self.oldest.0 & mask, last.0 & mask);
+        let run = (count > 0).then(|| Some((*slots.get(first as usize)?, *slots.get(last as usize)?, count)))??;
+        self.oldest = self.acked;
+        Some(run)
     }
 
     /// The handle held for `seq`.
@@ -224,6 +238,24 @@ mod tests {
         assert_eq!(window.pop_acked(&mut slots), None);
         assert_eq!((window.oldest(), window.len()), (Seq(0), 53));
         assert_eq!(window.push(&mut slots, 99), Ok(Seq(53)));
+    }
+
+    /// A run ends where acknowledgments end, and handles before it are taken one by one.
+    #[test]
+    fn a_run_is_taken_at_once() {
+        let (mut window, slots) = sent(Seq(u32::MAX - 2), 8);
+        assert_eq!(window.pop_run(&slots), None);
+        window.ack(Seq(4)).unwrap();
+        let mut taken = Vec::new();
+        window.pop_while(&slots, Seq(u32::MAX), |handle| {
+            taken.push(handle);
+            true
+        });
+        assert_eq!((taken, window.oldest()), (vec![0, 1], Seq(u32::MAX)));
+        assert_eq!((window.pop_run(&slots), window.oldest()), (Some((2, 6, 5)), Seq(4)));
+        assert_eq!((window.pop_run(&slots), window.len()), (None, 1));
+        window.ack(Seq(5)).unwrap();
+        assert_eq!(window.pop_run(&slots), Some((7, 7, 1)));
     }
 
     ///

@@ -146,6 +146,14 @@ impl<'m, T: 'm> Slab<'m, T> {
         &mut slot.value
     }
 
+    /// As [`at_mut`](Self::at_mut); `None`: there is no such slot.
+    #[inline(always)]
+    pub fn slot_mut(&mut self, index: u32) -> Option<&mut T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
+        Some(&mut slot.value)
+    }
+
     /// Begins to go through the slots in use, in the order of their indices; [`step`](Self::step) goes on. It
     /// ends with the last of them, not with the last slot: tables are large where jobs are, and mostly empty.
     /// Values may be taken out meanwhile, none put in.

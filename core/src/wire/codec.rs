@@ -119,15 +119,15 @@ impl<'a> PlainEager<'a> {
     /// `None`: it is another, or wrong.
     #[inline(always)]
     pub(crate) fn of(header: &'a [u8]) -> Option<PlainEager<'a>> {
-        let packet = Packet::new_eager(header.try_into().ok()?)?;
+        let packet = Packet::new_tagged(header.try_into().ok()?)?;
         let head = packet.body_as::<HeadLayout>().ok()?;
-        (packet.is_plain() && head.is_canonical(packet.flags())).then_some(PlainEager { packet, head })
+        head.is_canonical(packet.flags()).then_some(PlainEager { packet, head })
     }
 
-    /// The source that it names, and its number.
+    /// Whether source and number are these.
     #[inline(always)]
-    pub(crate) fn sequence(&self) -> (u32, u32) {
-        self.packet.sequence()
+    pub(crate) fn is_numbered(&self, source: u32, psn: u32) -> bool {
+        self.packet.is_numbered(source, psn)
     }
 
     /// Its acknowledgments and limits.

@@ -14,8 +14,10 @@ use super::repr::{
     ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError, coded,
 };
 
-/// Acknowledgments and limits of a packet, to be compared with those of another one.
+/// Acknowledgments and limits of a packet, to be compared with those of another one. Packed, because a
+/// channel has no room for more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub(crate) struct News {
     acks: u64,
     limits: u32,
@@ -225,17 +227,26 @@ impl<'a> Packet<'a> {
         is_eager.then_some(Packet { common, body, kind: Kind::Eager })
     }
 
-    /// Whether the header of an eager message requests nothing, and its sender warns of nothing: it has no
-    /// flags but those of [`Short`](super::Short).
+    /// As [`new_eager`](Self::new_eager), of a message with a tag whose header requests nothing, and whose
+    /// sender warns of nothing: it has no flags but those of [`Short`](super::Short).
     #[inline(always)]
-    pub(super) fn is_plain(&self) -> bool {
-        self.flags() & !(flag::TAG | flag::IMMEDIATE) == 0
+    pub(super) fn new_tagged(bytes: &'a [u8; COMMON_BYTES + Kind::Eager.fixed_bytes()]) -> Option<Packet<'a>> {
+        const fn beginning(flags: u16) -> u32 {
+            VERSION as u32 | (Kind::Eager as u32) << 8 | (flags as u32) << 16
+        }
+        let (common, body) = CommonLayout::ref_from_prefix(bytes).ok()?;
+        let [a, b, c, d, .., zero, also_zero, low, high] = *common.as_bytes() else { return None };
+        let begins = u32::from_le_bytes([a, b, c, d]);
+        let has_kind =
+            begins == const { beginning(flag::TAG) } || begins == const { beginning(flag::TAG | flag::IMMEDIATE) };
+        let is_whole = u32::from_le_bytes([zero, also_zero, low, high]) == (bytes.len() as u32) << 16;
+        (has_kind && is_whole).then_some(Packet { common, body, kind: Kind::Eager })
     }
 
-    /// Source and number.
+    /// Whether source and number are these.
     #[inline(always)]
-    pub(super) fn sequence(&self) -> (u32, u32) {
-        (self.common.source.get(), self.common.psn.get())
+    pub(super) fn is_numbered(&self, source: u32, psn: u32) -> bool {
+        self.common.source.get() == source && self.common.psn.get() == psn
     }
 
     /// Acknowledgments and limits.

@@ -1,8 +1,7 @@
 //! One round of driving: passes the rails' events to the core and the core's actions to rails and memory.
 //!
 //! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are
-//! collected and fed after the batch. Nothing is allocated once the reused lists have grown to the longest
-//! request.
+//! collected and fed after it. Nothing is allocated once the reused lists are as long as a request can be.
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
@@ -325,7 +324,8 @@ impl Engine {
     #[inline]
     pub(super) fn carry_out(&mut self, now: Time) -> usize {
         // Most rounds find nothing.
-        let first = self.core.poll_actions(now, &mut self.scratch.actions);
+        let (core, actions) = (&mut self.core, &mut self.scratch.actions);
+        let first = if core.may_have_work(now) { core.poll_actions(now, actions) } else { 0 };
         if first == 0 { 0 } else { self.carry_out_batches(now, first) }
     }
 

@@ -117,8 +117,13 @@ macro_rules! calls {
             #[inline(never)]
             pub fn act(endpoint: &mut Endpoint<'_>, now: Time, actions: &mut heapless::Vec<Action, 16>) -> bool {
                 black_box($number);
-                actions.clear();
-                endpoint.has_actions() && endpoint.poll_actions(now, actions) > 0
+                endpoint.poll_actions(now, actions) > 0
+            }
+
+            #[inline(never)]
+            pub fn may_have_work(endpoint: &mut Endpoint<'_>, now: Time) -> bool {
+                black_box($number);
+                endpoint.may_have_work(now)
             }
 
             #[inline(never)]
@@ -336,6 +341,10 @@ impl<'m> Pair<'m> {
         if here.endpoint.next_timeout().is_some_and(|due| due <= now) {
             run!(here, timeout(now));
         }
+        here.completed += run!(here, shorts());
+        if !run!(here, may_have_work(now)) {
+            return done;
+        }
         while run!(here, act(now, &mut self.actions)) {
             done = true;
             for action in &self.actions {
@@ -445,7 +454,6 @@ impl<'m> Side<'m> {
     }
 
     fn report_completions(&mut self) {
-        self.completed += run!(self, shorts());
         while let Some(event) = run!(self, event()) {
             if let Event::Completed(completion) = event {
                 completion.result.expect("nothing fails here");

@@ -112,6 +112,61 @@ fn a_post_may_be_over_at_once() {
     assert!(again.contains(&4), "{again:?}");
 }
 
+/// each retained copy is free once the peer has its message and no rail does, and not before, in
+/// whatever order messages are acknowledged, rails complete them, and others take and give back copies.
+#[test]
+fn each_copy_is_freed_once() {
+    struct Sent {
+        copy: MemRef,
+        post: Option<PostId>,
+        is_acknowledged: bool,
+    }
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let (mut sent, mut others, mut random): (Vec<Sent>, Vec<u32>, u64) = (Vec::new(), Vec::new(), 1);
+    let (mut next, mut acknowledged, mut runs) = (0u32, 0u32, 0);
+    for step in 0..20_000u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (what, which) = (random >> 33, (random >> 40) as usize);
+        match what % 12 {
+            0..6 => {
+                let is_over = what % 12 > 0 || step % 512 < 256;
+                if let Some(new) = posted(&mut lone, step, 8, is_over) {
+                    assert!(sent.iter().all(|sent| sent.copy != new.retained), "step {step}: a copy is in use");
+                    sent.push(Sent { copy: new.retained, post: (!is_over).then_some(new.id), is_acknowledged: false });
+                    next += 1;
+                }
+            }
+            6..8 if !sent.is_empty() => {
+                let count = sent.len();
+                if let Some(post) = sent[which % count].post.take() {
+                    complete(&mut lone, post, PostStatus::Done);
+                }
+            }
+            8 | 9 => {
+                let until = acknowledged + which as u32 % (next - acknowledged + 1);
+                let (newly, not_yet) = ((until - acknowledged) as usize, (next - until) as usize);
+                let all = sent.len();
+                for sent in &mut sent[all - newly - not_yet..all - not_yet] {
+                    sent.is_acknowledged = true;
+                }
+                runs += usize::from(newly > 1);
+                acknowledged = until;
+                lone.limits = (until as u16 + 32, until as u16 + 64);
+                acknowledge(&mut lone, until);
+            }
+            10 => others.extend(lone.endpoint.t.retention.take()),
+            _ => others.pop().into_iter().for_each(|place| lone.endpoint.t.retention.give(place)),
+        }
+        sent.retain(|sent| sent.post.is_some() || !sent.is_acknowledged);
+        let held = (sent.len() + others.len()) as u32;
+        assert_eq!(lone.endpoint.t.retention.free_len(), config.retained_max - held, "step {step}");
+        lone.completed();
+    }
+    assert!(next > 2000 && runs > 200, "{next} messages, {runs} of several acknowledged at once");
+}
+
 /// F-5: after the rail's end the same packet goes over another one: number, tag, immediate data and payload
 /// are those of the first; what the peer has is not sent again.
 #[test]
