@@ -224,9 +224,10 @@ impl Endpoint<'_> {
         true
     }
 
-    /// The largest segment of a transfer for a rail. If parts may still move (P-10), about half of the bytes
-    /// that it is fed at a time, and little while its rate is unknown.
-    fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
+    /// The next segment of a part with `left` bytes. If parts may still move (P-10), about half of the bytes
+    /// that its rail is fed at a time, and little while its rate is unknown; as long as none had to move, of
+    /// all that it is fed, and the last one is not shorter.
+    fn segment_len(&self, channel: u32, op: u32, rail: RailId, left: u64) -> u64 {
         let facts = self.paths.facts(rail);
         let slot = self.channel(channel);
         let segment_bytes_max = match self.op(op).phase() {
@@ -237,14 +238,23 @@ impl Endpoint<'_> {
         let segment_bytes_max = segment_bytes_max.into();
         let set = self.op(op).stripes;
         if set == NONE || self.paths.stripe_sets.at(set).helpers == 0 {
-            return segment_bytes_max;
+            return left.min(segment_bytes_max);
         }
-        let path = self.paths.path(channel, rail);
-        let fed = match path.rate {
-            Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.paths.feed_time(channel, rail, facts).0 / 2) & !(CUT_ALIGN - 1),
+        let Rate(rate) = self.paths.path(channel, rail).rate;
+        let feed = self.paths.feed_time(channel, rail, facts).0;
+        if self.paths.peer(channel).is_steady && rate > 0 {
+            let most = Rate(rate).bytes_in(feed + feed / 4).max(STRIPE_BYTES_MIN).min(segment_bytes_max);
+            return left
+                .div_ceil(left.div_ceil(most).max(1))
+                .next_multiple_of(CUT_ALIGN)
+                .min(left)
+                .min(segment_bytes_max);
+        }
+        let fed = match rate {
+            0 => SEGMENT_BYTES_FIRST,
+            _ => Rate(rate).bytes_in(feed / 2) & !(CUT_ALIGN - 1),
         };
-        fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
+        left.min(fed.max(STRIPE_BYTES_MIN)).min(segment_bytes_max)
     }
 
     /// Whether a part of a transfer may have no usable rail left.
@@ -288,19 +298,18 @@ impl Endpoint<'_> {
         }
         let slot = self.op(op);
         let (kind, phase) = (slot.kind(), slot.phase());
-        let &Op { keys, remote, granted, fins_due, unconfirmed, .. } = slot;
+        let &Op { keys, remote, granted, fins_due, unconfirmed, cursor, stripes: set, .. } = slot;
         if unconfirmed >> part.0 & 1 == 1 {
             return Step::Idle; // F-7
         }
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
         let offset = stripe.next;
-        let most = self.segment_most(channel, op, part);
-        let len = (stripe.end - stripe.next).min(most);
+        let len = self.segment_len(channel, op, part, stripe.end - stripe.next);
         debug_assert!(len > 0 || granted == 0 || fins_due >> part.0 & 1 == 1, "nothing is left of this part");
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;
         let key = |key: wire::RemoteKey| wire::RemoteKey { address: key.address.wrapping_add(offset), ..key };
-        let is_last = self.op(op).cursor + len >= granted;
+        let is_last = cursor + len >= granted;
         match phase {
             Phase::Writing if len > 0 => {
                 let Some(to) = self.key_for(channel, keys, rail).map(key) else { return Step::Idle };
@@ -334,8 +343,7 @@ impl Endpoint<'_> {
             if matches!(phase, Phase::Writing | Phase::Reading) {
                 self.paths.note_registering(Registration::Own, len);
             }
-            self.note_moved(now, op, part);
-            let set = self.op(op).stripes;
+            self.paths.note_moved(now, set, cursor == 0, part);
             if set != NONE {
                 if phase == Phase::Writing {
                     self.paths.parts_of_mut(set)[usize::from(part.0)].writes(offset, len);

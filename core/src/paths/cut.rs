@@ -26,6 +26,8 @@ pub(crate) struct StripeSet {
     pub moved: u64,
     /// The weights and estimates have been updated from the times of its parts.
     pub is_finished: bool,
+    /// A rail has taken over from another (P-10).
+    pub is_rebalanced: bool,
 }
 
 impl Paths<'_> {

@@ -365,6 +365,7 @@ impl Paths<'_> {
         self.stripe_sets.at_mut(set).is_finished = true;
         self.reweigh(channel, set);
         if self.stripe_sets.at(set).is_estimated {
+            self.peer_mut(channel).is_steady = !self.stripe_sets.at(set).is_rebalanced;
             self.learn_contention(channel, set);
         }
         for rail in 0..self.rails.len() {

@@ -119,6 +119,8 @@ pub(crate) struct PeerPaths {
     pub since_explored: u16,
     /// Of the rails that are ready the one of the least latency.
     pub lowest_latency: u8,
+    /// The last message that was cut by estimates ended without a rail taking over from another (P-10).
+    pub is_steady: bool,
     /// How large messages come where there is a choice.
     copy_choices: CopyChoices,
 }

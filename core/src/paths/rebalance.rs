@@ -122,7 +122,9 @@ impl Paths<'_> {
         let given = self.path_mut(channel, giver);
         given.planned = given.planned.saturating_sub(bytes);
         self.path_mut(channel, taker).planned += bytes;
-        let pending = &mut self.stripe_sets.at_mut(set).pending;
+        self.peer_mut(channel).is_steady = false;
+        let StripeSet { pending, is_rebalanced, .. } = self.stripe_sets.at_mut(set);
+        *is_rebalanced = true;
         *pending |= 1 << taker.0;
         if is_empty && !has_fin_due {
             *pending &= !(1 << giver.0);

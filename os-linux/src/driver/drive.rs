@@ -373,7 +373,7 @@ impl Engine {
                 }
             }
             answers.clear();
-            count = core.poll_actions(now, actions);
+            count = if core.has_actions() { core.poll_actions(now, actions) } else { 0 };
         }
         done
     }

@@ -117,7 +117,13 @@ macro_rules! calls {
             #[inline(never)]
             pub fn act(endpoint: &mut Endpoint<'_>, now: Time, actions: &mut heapless::Vec<Action, 16>) -> bool {
                 black_box($number);
-                endpoint.poll_actions(now, actions) > 0
+                endpoint.has_actions() && endpoint.poll_actions(now, actions) > 0
+            }
+
+            #[inline(never)]
+            pub fn look(endpoint: &mut Endpoint<'_>, now: Time, actions: &mut heapless::Vec<Action, 16>) {
+                black_box($number);
+                assert_eq!(endpoint.poll_actions(now, actions), 0);
             }
 
             #[inline(never)]
@@ -345,8 +351,9 @@ impl<'m> Pair<'m> {
         if !run!(here, may_have_work(now)) {
             return done;
         }
+        let mut has_work = false;
         while run!(here, act(now, &mut self.actions)) {
-            done = true;
+            has_work = true;
             for action in &self.actions {
                 match action {
                     Action::Post(post) => {
@@ -366,8 +373,12 @@ impl<'m> Pair<'m> {
                 }
             }
         }
-        here.report_completions();
-        done
+        has_work |= here.report_completions();
+        if !has_work {
+            // There was none: from now on that is one comparison.
+            run!(here, look(now, &mut self.actions));
+        }
+        done | has_work
     }
 }
 
@@ -453,12 +464,16 @@ impl<'m> Side<'m> {
         }
     }
 
-    fn report_completions(&mut self) {
+    /// Returns whether there was an event.
+    fn report_completions(&mut self) -> bool {
+        let mut has_events = false;
         while let Some(event) = run!(self, event()) {
+            has_events = true;
             if let Event::Completed(completion) = event {
                 completion.result.expect("nothing fails here");
                 self.completed += 1;
             }
         }
+        has_events
     }
 }
