@@ -353,7 +353,7 @@ impl<C: Clock> Transport<C> {
         let seg = Seg { at: window.at, len: window.len };
         self.engine.memory.check(&seg)?;
         let address = self.engine.memory.resolve(&seg)?.start.addr();
-        if window.access.atomic && (address as u64 ^ window.at.offset) % REGION_ALIGN != 0 {
+        if window.access.atomic && !(address as u64 ^ window.at.offset).is_multiple_of(REGION_ALIGN) {
             return Err(WindowError::Misaligned { address, align: REGION_ALIGN as usize });
         }
         Ok(self.engine.core.expose(window)?)

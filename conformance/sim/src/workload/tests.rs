@@ -383,7 +383,7 @@ fn more_ranks_than_channels_meet_and_park() {
 }
 
 /// K-1, K-3: channels whose messages wait for receives are parked too: more senders than the receiver has
-/// channels, with messages that it wants in the opposite order.
+/// channels, with messages that it receives in the opposite order.
 #[test]
 fn more_senders_than_channels_wait_for_receives() {
     for cluster in [

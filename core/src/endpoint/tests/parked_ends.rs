@@ -189,7 +189,7 @@ fn a_declined_request_is_not_repeated_at_once() {
     lone.now += 2_000_000;
     park_at(&mut lone, 2);
     lone.now += 2_000_000;
-    assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)), "the time has doubled");
+    assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)), "the time is twice that");
     lone.recv(7, 8);
     lone.feed(Body::Eager(MessageHead::default()), 0);
     lone.completed();
