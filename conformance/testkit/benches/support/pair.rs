@@ -343,7 +343,7 @@ impl<'m> Pair<'m> {
         let now = self.now;
         let [first, second] = &mut self.sides;
         let (here, there) = if me == 0 { (first, second) } else { (second, first) };
-        let mut done = here.complete(now);
+        let done = here.complete(now);
         if here.endpoint.next_timeout().is_some_and(|due| due <= now) {
             run!(here, timeout(now));
         }
