@@ -36,7 +36,7 @@ pub struct Case {
 impl Case {
     /// Whether the way of a cache line is a good part of the time.
     pub fn is_small(&self) -> bool {
-        self.measure == Measure::Latency && self.bytes <= 8 << 10
+        matches!(self.measure, Measure::Latency | Measure::Window(_)) && self.bytes <= 8 << 10
     }
 
     /// Pairs of ranks that measure at once, unless these are `pairs`.
@@ -124,10 +124,14 @@ pub fn cases() -> Vec<Case> {
 pub fn bar(case: &Case, ours: f64, best: f64, steady: Option<&Steady>) -> Option<(String, bool)> {
     let ratio = ours / best;
     match case.measure {
-        Measure::Latency if case.is_small() => {
+        Measure::Latency | Measure::Window(64) if case.is_small() => {
             let Some(&Steady { rounds, ratio, beyond }) = steady else {
                 return Some(("no round on processors that stay".into(), false));
             };
+            if case.measure == Measure::Window(64) {
+                let line = format!("rate {:.2} x in {rounds} rounds on the same processors, at least 2", 1.0 / ratio);
+                return Some((line, 1.0 / ratio >= 2.0));
+            }
             let holds = if case.bytes == SMALL { beyond <= 0.6 } else { ratio <= 1.0 / 0.97 };
             let bar = if case.bytes == SMALL { "at most 0.60" } else { "never behind" };
             let line = format!("{ratio:.2} x, beyond half a cache line's round trip {beyond:.2} x");
@@ -151,7 +155,6 @@ pub fn bar(case: &Case, ours: f64, best: f64, steady: Option<&Steady>) -> Option
         }
         Measure::Access(..) | Measure::Meet | Measure::All => Some(("never behind".into(), ratio <= 1.0 / 0.97)),
         Measure::Latency if case.bytes > LARGE => Some(("never behind".into(), ratio <= 1.0 / 0.97)),
-        Measure::Window(64) => Some((format!("rate {:.2} x, at least 2", 1.0 / ratio), 1.0 / ratio >= 2.0)),
         _ => None,
     }
 }
