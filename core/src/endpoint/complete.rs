@@ -253,7 +253,10 @@ impl Endpoint<'_> {
             *counter = counter.wrapping_add(1);
         }
         match written {
-            Notify::Event | Notify::Both(_) => self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op),
+            Notify::Event | Notify::Both(_) => {
+                self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
+                self.hot.may_have_work = true;
+            }
             Notify::Counter(_) | Notify::Silent => self.send_control(op, Control::Fin),
         }
     }

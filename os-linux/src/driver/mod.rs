@@ -253,7 +253,7 @@ impl Transport {
                 if self.clock.spin.idle_rounds == 0 {
                     done += self.engine.more();
                 }
-                if self.round_timer.may_go_on(done) {
+                if self.round_timer.may_go_on() {
                     self.clock.spin.idle_rounds = 0;
                     return done;
                 }

@@ -226,6 +226,9 @@ impl<C: Clock> Transport<C> {
         if !send.segments.is_empty() {
             return Err(RequestError::InjectSegments { given: send.segments.len() });
         }
+        if let Some(operation) = self.engine.inject_short(send, payload) {
+            return Ok(operation);
+        }
         let Engine { core, memory, scratch, .. } = &mut self.engine;
         let now = self.clock.now();
         let (operation, place) = core.inject(now, send, payload.len() as u64)?;

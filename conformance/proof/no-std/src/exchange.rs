@@ -145,7 +145,12 @@ impl Cluster<'_> {
     /// Host 0 puts into host 1's window, gets it back, and adds to a number in it.
     fn one_sided(&mut self) -> Result<(), Failure> {
         self.hosts[1].payload.user[WINDOW_AT + NUMBER_AT..][..8].copy_from_slice(&NUMBER.to_ne_bytes());
-        let window = Window::new(MemRef { region: USER, offset: WINDOW_AT as u64 }, WINDOW_BYTES as u64, Access { read: true, write: true, atomic: true }, WINDOW_KEY);
+        let window = Window::new(
+            MemRef { region: USER, offset: WINDOW_AT as u64 },
+            WINDOW_BYTES as u64,
+            Access { read: true, write: true, atomic: true },
+            WINDOW_KEY,
+        );
         self.hosts[1].endpoint.expose(&window).map_err(|_| Failure::Refused("expose"))?;
         let at = |offset: usize| Remote { peer: PeerId(1), window: WINDOW_KEY, offset: offset as u64 };
 

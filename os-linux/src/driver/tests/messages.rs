@@ -195,6 +195,20 @@ fn an_injected_message_needs_no_buffer(fabric: Fabric) {
         cluster.complete(ends.a, injected).unwrap();
         assert_eq!(cluster.bytes(ends.b, target)[..bytes], pattern(bytes, 9));
     }
+    if fabric == Fabric::Shm {
+        run_until_idle(&mut cluster);
+        // By the short way, as a message that is sent: in the cell, and in the annex.
+        for bytes in [8, 1000] {
+            let before = cluster.at(ends.a).stats().short_sent;
+            let send = SendRequest { notify: Notify::Silent, ..SendRequest::new(ends.peer_b(), &[]) };
+            cluster.at(ends.a).inject(&send, &pattern(bytes, 3)).unwrap();
+            assert_eq!(cluster.at(ends.a).stats().short_sent, before + 1, "{bytes} bytes");
+            let recv =
+                cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 3000))).unwrap();
+            assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, bytes as u64);
+            assert_eq!(cluster.bytes(ends.b, target)[..bytes], pattern(bytes, 3));
+        }
+    }
     let beside = SendRequest { segments: &whole(target, 1), ..SendRequest::new(ends.peer_b(), &[]) };
     assert_eq!(cluster.at(ends.a).inject(&beside, b"x"), Err(RequestError::InjectSegments { given: 1 }));
     let long = vec![0; cluster.at(ends.a).config().eager_bytes_max as usize + 1];
