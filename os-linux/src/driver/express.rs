@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// As [`short_from`](Self::short_from), for a message whose payload lies in its cell and takes one block at
+    /// As [`try_short`](Self::try_short), for a message whose payload lies in its cell and takes one block at
     /// most: without a call, so that few instructions do it.
     #[inline(always)]
     fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
@@ -34,23 +34,12 @@ impl Engine {
             [] => (std::ptr::null(), 0),
             _ => return None,
         };
-        // SAFETY: the payload was resolved within its region, or is empty; no references to the bytes of a
-        // region exist while the transport is borrowed mutably.
-        unsafe { self.inline_from(send, from, len) }
-    }
-
-    /// Sends `len` bytes from `from` on, which fit into a cell.
-    ///
-    /// # Safety
-    /// They can be read.
-    #[inline(always)]
-    unsafe fn inline_from(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> Option<OpId> {
         // The core opens its express path for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let link = rail.inline_link(send.peer)?;
         let (at, short, operation) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
-        // SAFETY: the caller's promise; and the payload fits into a cell, of which the link has just reported
+        // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just reported
         // one free.
         unsafe { link.post_inline(&short, from) };
         if self.core.has_several_done() {
@@ -66,74 +55,59 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        let (from, len) = sole_piece(&self.memory, send.segments)?;
-        // SAFETY: as in `try_inline`.
-        unsafe { self.short_from(send, from, len) }
-    }
-
-    /// Sends bytes of the caller that need not stay where they are.
-    pub(super) fn inject_short(&mut self, send: &SendRequest<'_>, payload: &[u8]) -> Option<OpId> {
-        let (from, len) = (payload.as_ptr(), payload.len() as u64);
-        let sent = match fits_inline(len, send.immediate.is_some()) {
-            // SAFETY: the slice can be read.
-            true => unsafe { self.inline_from(send, from, len) },
-            false => None,
-        };
-        match sent {
-            // SAFETY: as above.
-            None if self.quick_rails != 0 => unsafe { self.short_from(send, from, len) },
+        match self.try_short(send) {
+            None => self.send_short_anew(send),
             sent => sent,
         }
     }
 
-    /// Sends `len` bytes from `from` on over the short path, which is opened if that is possible.
-    ///
-    /// # Safety
-    /// They can be read.
-    #[cold]
-    #[inline(never)]
-    unsafe fn short_from(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> Option<OpId> {
-        // SAFETY: the caller's promise is the same.
-        unsafe {
-            match self.try_short(send, from, len) {
-                None => self.send_short_anew(send, from, len),
-                sent => sent,
-            }
-        }
-    }
-
-    /// As [`short_from`](Self::short_from), where the path is open.
-    ///
-    /// # Safety
-    /// As there.
     #[inline(always)]
-    unsafe fn try_short(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> Option<OpId> {
+    fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         let rail = self.rails.shm.as_mut()?;
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
         let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
         let (at, short, operation) = self.core.send_short_on(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
-        // SAFETY: the link has just reported that there is room, and the core's message is as long as what the
-        // caller promises.
+        // SAFETY: the link has just reported that there is room, the core's message is as long as the piece,
+        // and that was resolved within its region, or is empty; no references to the bytes of a region exist
+        // while the transport is borrowed mutably.
         unsafe { link.post_short(&short, from) };
         Some(operation)
     }
 
     /// Opens the short path if possible. Also serves rails whose type is not known: simulated shared memory.
-    ///
-    /// # Safety
-    /// As [`short_from`](Self::short_from).
     #[cold]
     #[inline(never)]
-    unsafe fn send_short_anew(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> Option<OpId> {
+    fn send_short_anew(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         if self.rails.shm.is_some() {
             if !self.core.open_short(send.peer) {
                 return None;
             }
             let line = self.core.line_of(send.peer);
             self.rails.shm.as_mut()?.set_line(send.peer, line);
-            // SAFETY: the caller's promise is the same.
-            return unsafe { self.try_short(send, from, len) };
+            return self.try_short(send);
         }
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
+        // SAFETY: as in `try_short`.
+        unsafe { self.send_from(send, from, len) }
+    }
+
+    /// Sends bytes of the caller that need not stay where they are.
+    #[inline(never)]
+    pub(super) fn inject_short(&mut self, send: &SendRequest<'_>, payload: &[u8]) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
+        // SAFETY: the slice can be read.
+        unsafe { self.send_from(send, payload.as_ptr(), payload.len() as u64) }
+    }
+
+    /// Sends `len` bytes from `from` on by whatever rail has a short path.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(never)]
+    unsafe fn send_from(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> Option<OpId> {
         let (rail, short, operation) = match self.core.send_short(send, len) {
             Some(sent) => sent,
             None if self.core.open_short(send.peer) => self.core.send_short(send, len)?,

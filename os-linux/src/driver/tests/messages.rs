@@ -197,7 +197,7 @@ fn an_injected_message_needs_no_buffer(fabric: Fabric) {
     }
     if fabric == Fabric::Shm {
         run_until_idle(&mut cluster);
-        // By the short way, as a message that is sent: in the cell, and in the annex.
+        // By the short way, as a message that is sent.
         for bytes in [8, 1000] {
             let before = cluster.at(ends.a).stats().short_sent;
             let send = SendRequest { notify: Notify::Silent, ..SendRequest::new(ends.peer_b(), &[]) };
