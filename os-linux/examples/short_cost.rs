@@ -82,7 +82,7 @@ fn places() -> Outcome<()> {
     let places = [
         ("post", counted_post as *const ()),
         ("send", counted_send as *const ()),
-        ("news", counted_ring_poll as *const ()),
+        ("ring_poll", counted_ring_poll as *const ()),
         ("poll", counted_poll as *const ()),
         ("rest", counted_rest as *const ()),
         ("whole", counted_whole as *const ()),

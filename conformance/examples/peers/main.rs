@@ -517,7 +517,8 @@ fn print_table(cases: &[Case], times: &Times, here: &[Peer], lines: &Lines, dist
 /// Latencies over the size, both axes logarithmic.
 fn draw(file: &PathBuf, cases: &[Case], times: &Times, here: &[Peer]) -> Outcome<()> {
     let series = |peer: Peer| -> Vec<(f64, f64)> {
-        let points = cases.iter().enumerate().filter(|(_, case)| case.measure == Measure::Latency);
+        let is_plain = |case: &Case| case.measure == Measure::Latency && !case.allocated && !case.fresh;
+        let points = cases.iter().enumerate().filter(|(_, case)| is_plain(case));
         let point = |(index, case): (usize, &Case)| {
             let (median, ..) = spread(times.get(&(index, peer))?)?;
             Some((case.bytes as f64, median / 1e3))
@@ -534,7 +535,7 @@ fn draw(file: &PathBuf, cases: &[Case], times: &Times, here: &[Peer]) -> Outcome
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(60)
-        .build_cartesian_2d((8.0..(4 << 20) as f64).log_scale(), (low * 0.8..top * 1.2).log_scale())?;
+        .build_cartesian_2d((8.0..(32 << 20) as f64).log_scale(), (low * 0.8..top * 1.2).log_scale())?;
     chart.configure_mesh().x_desc("bytes").y_desc("us").draw()?;
     for (index, &peer) in here.iter().enumerate() {
         let style = Palette99::pick(index).stroke_width(if peer == Peer::Rerail { 3 } else { 1 });
