@@ -113,7 +113,7 @@ pub struct PutRequest<'a> {
     pub segments: &'a [Seg],
     /// `Some`: once all bytes are in place, the target is notified, with these 8 bytes, as its window defines
     /// ([`Window::written`], R-10). The put is then complete when the target's caller has the event, or its
-    /// counter counts it.
+    /// counter counts it; until then it counts among the open requests of this side to that peer (C-5).
     pub immediate: Option<u64>,
     /// When it counts as complete.
     pub level: Level,

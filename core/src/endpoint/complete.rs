@@ -246,6 +246,7 @@ impl Endpoint<'_> {
         let window = self.op(op).window;
         let WindowSlot { written, .. } = *self.t.windows.at(window);
         self.unuse_window(op);
+        self.t.set_segments(op, &[]);
         self.op_mut(op).enter(Phase::Waiting);
         if let Notify::Counter(counter) | Notify::Both(counter) = written
             && let Some(counter) = self.t.counters.get_mut(usize::from(counter.0))

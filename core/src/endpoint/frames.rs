@@ -206,7 +206,8 @@ impl Endpoint<'_> {
             let op = self.op(op);
             let moves = match op.kind() {
                 OpKind::Send => !op.is_through(),
-                OpKind::Recv | OpKind::Part => !op.completed,
+                // The answer to a put waits for the caller, who takes its event.
+                OpKind::Recv | OpKind::Part | OpKind::ServePut => !op.completed,
                 _ => false,
             };
             if moves {

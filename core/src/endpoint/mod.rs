@@ -241,6 +241,8 @@ pub struct Endpoint<'m> {
     has_rare_actions: bool,
     /// A multi-receive had no slot for a part: retry when one comes free.
     parts_waiting: bool,
+    /// A receive waits for the channel of its message.
+    lacks_channel: bool,
     /// Receives that were complete at once because their message had arrived; this count names them.
     waited: u32,
     /// Sends that were complete when they were submitted and are reported; wraps.
@@ -344,6 +346,7 @@ impl<'m> Endpoint<'m> {
             refused: heapless::Deque::new(),
             has_rare_actions: false,
             parts_waiting: false,
+            lacks_channel: false,
             waited: 0,
             sent: 1,
             refusals: 0,

@@ -16,6 +16,7 @@ use super::tables::{Peer, channel_active, channel_waits};
 use super::timer::Timer;
 use super::{Endpoint, RailFault};
 use crate::api::action::Span;
+use crate::api::config::Config;
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::op::{Control, MessageUse, OpKind, Phase, Queue};
@@ -90,7 +91,8 @@ impl Endpoint<'_> {
                     if self.park_alone(channel) {
                         return;
                     }
-                    if self.has_declined(now, channel) {
+                    // A send that waits keeps the slot.
+                    if self.channel(channel).ops > 0 || self.has_declined(now, channel) {
                         continue;
                     }
                     let slot = self.channel_mut(channel);
@@ -158,7 +160,9 @@ impl Endpoint<'_> {
     /// Parks a channel that is idle and has no connection (K-3): no connection can carry PARK, and the peer
     /// may have parked and be without a channel for this side. Returns whether it does.
     pub(super) fn park_alone(&mut self, channel: u32) -> bool {
-        let is_open = self.channel(channel).state() == ChannelState::Open;
+        let slot = self.channel(channel);
+        // A peer that a send waits for is lost where it can't be reached (F-9).
+        let is_open = slot.state() == ChannelState::Open && slot.ops == 0;
         let parks = is_open && self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) && self.is_idle(channel);
         if parks {
             self.enter_parking(channel);
@@ -222,7 +226,7 @@ impl Endpoint<'_> {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
             let slot = self.op(op);
-            let waits = slot.kind() == OpKind::Send && slot.phase() == Phase::Waiting;
+            let waits = slot.kind() == OpKind::Send && slot.phase() == Phase::Waiting && !slot.completed;
             if !waits || slot.queued != Queue::None || slot.unacked | slot.posts != 0 || slot.control != Control::None {
                 return false;
             }
@@ -430,7 +434,8 @@ impl Endpoint<'_> {
         if has_nothing && is_needed && !is_gone {
             // The peer connects when it has a receive. If it does not, this side looks whether it lives.
             if !self.t.has_timer(channel, Timer::Connect) {
-                let timeout = self.config.recovery_timeout.max(PATIENCE);
+                let Config { recovery_timeout, connect_timeout, .. } = self.config;
+                let timeout = if recovery_timeout.0 > 0 { recovery_timeout } else { connect_timeout };
                 self.t.set_timer(channel, Timer::Connect, now + timeout);
             }
             return;

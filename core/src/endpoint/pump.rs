@@ -27,9 +27,10 @@ impl Endpoint<'_> {
         self.latest = now;
         // The last batch has been carried out: its slots may be reused.
         self.feed_waiting(now);
-        if self.parts_waiting && self.t.parked_messages > 0 {
-            // One of them may wait for a channel.
+        if core::mem::take(&mut self.lacks_channel) {
             self.make_room(now);
+            // And again, where nothing else happens.
+            self.expect_signs(now);
         }
         if !self.has_actions() {
             self.hot.may_have_work = self.finds_work();

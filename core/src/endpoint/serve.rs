@@ -1,4 +1,4 @@
-//! One-sided requests of peers: checked against windows, served or refused (rules ).
+//! One-sided requests of peers: checked against windows, served or refused (rules ).
 
 use super::tables::{op_queue, op_rma};
 use super::{Endpoint, ProtocolError};
@@ -137,7 +137,8 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// An admitted get or atomic uses its window from now on; if it can't, it is refused.
+    /// An admitted get, atomic or put with immediate data uses its window from now on; if it can't, it is
+    /// refused.
     fn use_window(
         &mut self,
         channel: u32,

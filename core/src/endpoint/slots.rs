@@ -140,12 +140,15 @@ impl Endpoint<'_> {
         let of = Message::parked_of(peer);
         let own = self.t.messages.indices().filter(|&index| self.message(index).channel == of).count() as u32;
         let taken = (self.t.parked_messages - own).div_ceil(self.config.unexpected_per_peer.into());
-        room.saturating_sub(taken)
+        // One is left for these.
+        room.saturating_sub(taken + u32::from(own == 0))
     }
 
     /// Whether a message's channel is open. One that is parked opens, if there is room.
     pub(super) fn has_channel(&mut self, now: Time, message: u32) -> bool {
-        self.message(message).parked_peer().is_none_or(|peer| self.open_channel(now, peer).is_some())
+        let is_there = self.message(message).parked_peer().is_none_or(|peer| self.open_channel(now, peer).is_some());
+        self.lacks_channel |= !is_there;
+        is_there
     }
 
     /// The messages of a channel that is parked belong to its peer until it goes on.

@@ -160,7 +160,7 @@ impl Endpoint<'_> {
             self.feed_multi(now, op, &recv.from);
             return Ok(self.t.op_id(op));
         }
-        let waiting = self.t.matcher.unexpected.find(&recv.from);
+        let waiting = self.find_waiting(&recv.from);
         if let Some((_, message)) = waiting {
             self.ensure_open(now, message)?;
         }
@@ -181,6 +181,7 @@ impl Endpoint<'_> {
         if self.has_channel(now, message) {
             return Ok(());
         }
+        self.lacks_channel = false;
         self.make_room(now);
         Err(SubmitError::Full(Full::Channels))
     }
@@ -216,7 +217,7 @@ impl Endpoint<'_> {
     /// As [`probe`](Self::probe), and removes the message from matching: receive it with
     /// [`recv_claimed`](Self::recv_claimed).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
-        self.feed_waiting(Time(0));
+        self.feed_waiting(self.latest);
         let (key, message) = self.find_waiting(selector)?;
         self.t.matcher.unexpected.take(key);
         self.message_mut(message).used = MessageUse::Claimed; // M-6

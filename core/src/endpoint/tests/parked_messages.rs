@@ -114,3 +114,24 @@ fn a_sender_waits_without_a_connection() {
     let bytes: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
     assert_eq!(bytes, 30_000);
 }
+
+/// F-9: a sender whose peer can't be reached any more loses it, more peers than channels or not.
+#[test]
+fn a_waiting_sender_loses_a_peer_that_is_gone() {
+    let mut region = Region::of(&few());
+    let mut lone = full(&mut region, &few(), &[TCP]);
+    lone.send(7, 30_000);
+    assert!(matches!(lone.sent_one().body, Body::Rts(_)));
+    lone.acks[0] = 1;
+    lone.feed(Body::Credit, 0);
+    down(&mut lone, 0, RailFault::TimedOut);
+    for _ in 0..4 {
+        lone.sent();
+        assert_eq!(send_to(&mut lone, 5), FULL);
+        lone.now += few().recovery_timeout.0;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        down(&mut lone, 0, RailFault::TimedOut);
+    }
+    let events: Vec<_> = core::iter::from_fn(|| lone.endpoint.poll_event()).collect();
+    assert!(events.iter().any(|e| matches!(e, Event::PeerLost { peer: PeerId(1), .. })), "{events:?}");
+}
