@@ -340,7 +340,7 @@ fn idle(limit: Duration) -> Outcome<bool> {
 fn spread(times: &[f64]) -> Option<(f64, f64, f64)> {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    Some((sorted[sorted.len() / 2], *sorted.first()?, *sorted.last()?)).filter(|_| !times.is_empty())
+    Some((*sorted.get(sorted.len() / 2)?, *sorted.first()?, *sorted.last()?))
 }
 
 /// All times of a run, by case and peer, in nanoseconds a message.
