@@ -115,6 +115,27 @@ fn a_sender_waits_without_a_connection() {
     assert_eq!(bytes, 30_000);
 }
 
+/// K-3: if the peer does not connect, the sender does, after `recovery_timeout`.
+#[test]
+fn a_waiting_sender_connects_again() {
+    let mut region = Region::of(&few());
+    let mut lone = full(&mut region, &few(), &[TCP]);
+    lone.send(7, 30_000);
+    assert!(matches!(lone.sent_one().body, Body::Rts(_)));
+    lone.acks[0] = 1;
+    lone.feed(Body::Credit, 0);
+    lone.feed(ASK, 0);
+    lone.sent();
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    lone.now += few().recovery_timeout.0;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let mut actions = heapless::Vec::new();
+    lone.endpoint.poll_actions(Time(lone.now), &mut actions);
+    let dials = |action: &Action| matches!(action, Action::Connect { peer: PeerId(1), .. });
+    assert!(actions.iter().any(dials), "{actions:?}");
+}
+
 /// F-9: a sender whose peer can't be reached any more loses it, more peers than channels or not.
 #[test]
 fn a_waiting_sender_loses_a_peer_that_is_gone() {
