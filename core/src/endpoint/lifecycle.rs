@@ -33,8 +33,8 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.channel(channel);
-        let is_unreached = !matches!(reason, LossReason::Protocol(_));
-        if is_unreached && slot.state() == ChannelState::Closing && slot.is_quiet() && slot.ops == 0 {
+        let keeps_rules = !matches!(reason, LossReason::Protocol(_));
+        if keeps_rules && slot.state() == ChannelState::Closing && slot.is_quiet() && slot.ops == 0 {
             // No request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }

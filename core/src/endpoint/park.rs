@@ -274,7 +274,7 @@ impl Endpoint<'_> {
             Outcome::Opens => self.stop_parking(channel),
             Outcome::Parks if !self.t.subs_of(channel).iter().any(is_newer) => self.close_parked(channel),
             Outcome::Parks => {
-                // The peer that has agreed learns of it.
+                // The peer has agreed, and has to be notified.
                 let slot = self.channel_mut(channel);
                 slot.ack.make_due();
                 let outcome = slot.park.withdraw();

@@ -119,9 +119,9 @@ impl Park {
         (self.asked, self.is_agreed, self.has_agreed, self.is_alone) = (Asked::No, false, false, false);
     }
 
-    /// Whether a step is to be posted even where the channel is not being parked.
+    /// Whether an answer is to be posted, which may be due where the channel is not being parked.
     pub(crate) const fn is_pending(&self) -> bool {
-        self.answer.is_some() || self.withdraws.is_some()
+        self.answer.is_some()
     }
 
     /// The next step to post: with its rail, where only one will do.

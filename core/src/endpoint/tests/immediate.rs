@@ -241,7 +241,7 @@ fn the_end_is_repeated_over_another_rail() {
     }
 }
 
-/// A put of which nothing was sent can be cancelled; one whose payload is on its way can't.
+/// A put can be cancelled before its first packet is posted, and not after that.
 #[test]
 fn only_an_unsent_put_is_cancelled() {
     let mut region = region();

@@ -23,6 +23,15 @@ fn waiting<'m>(region: &'m mut Region, count: u64) -> Lone<'m> {
     lone
 }
 
+/// A large message to peer 1 is announced, and that is acknowledged. Returns its operation.
+fn announce(lone: &mut Lone<'_>) -> u64 {
+    lone.send(7, 30_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] = 1;
+    lone.feed(Body::Credit, 0);
+    rts.head.operation
+}
+
 fn receive(lone: &mut Lone<'_>, cookie: u64) -> Result<OpId, SubmitError> {
     let segments = seg(0, 30_000);
     let recv = RecvRequest {
@@ -96,10 +105,7 @@ fn a_message_in_blocks_is_not_parked() {
 fn a_sender_waits_without_a_connection() {
     let mut region = Region::of(&few());
     let mut lone = full(&mut region, &few(), &[TCP]);
-    lone.send(7, 30_000);
-    let Body::Rts(announced) = lone.sent_one().body else { panic!("no RTS") };
-    lone.acks[0] = 1;
-    lone.feed(Body::Credit, 0);
+    let operation = announce(&mut lone);
     lone.feed(ASK, 0);
     let sent = lone.sent();
     assert!(sent.iter().any(|p| p.body == AGREE), "{sent:?}");
@@ -110,7 +116,7 @@ fn a_sender_waits_without_a_connection() {
     assert!(lone.endpoint.next_timeout().is_some(), "if it does not, it is looked for");
     let sent = again(&mut lone, 2, 1);
     assert!(sent.iter().all(|p| !matches!(p.body, Body::Rts(_))), "{sent:?}");
-    lone.feed(super::recovery::cts(announced.head.operation, 0, &[]), 0);
+    lone.feed(super::recovery::cts(operation, 0, &[]), 0);
     let bytes: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
     assert_eq!(bytes, 30_000);
 }
@@ -120,10 +126,7 @@ fn a_sender_waits_without_a_connection() {
 fn a_waiting_sender_connects_again() {
     let mut region = Region::of(&few());
     let mut lone = full(&mut region, &few(), &[TCP]);
-    lone.send(7, 30_000);
-    assert!(matches!(lone.sent_one().body, Body::Rts(_)));
-    lone.acks[0] = 1;
-    lone.feed(Body::Credit, 0);
+    announce(&mut lone);
     lone.feed(ASK, 0);
     lone.sent();
     down(&mut lone, 0, RailFault::Closed);
@@ -141,10 +144,7 @@ fn a_waiting_sender_connects_again() {
 fn a_waiting_sender_loses_a_peer_that_is_gone() {
     let mut region = Region::of(&few());
     let mut lone = full(&mut region, &few(), &[TCP]);
-    lone.send(7, 30_000);
-    assert!(matches!(lone.sent_one().body, Body::Rts(_)));
-    lone.acks[0] = 1;
-    lone.feed(Body::Credit, 0);
+    announce(&mut lone);
     down(&mut lone, 0, RailFault::TimedOut);
     for _ in 0..4 {
         lone.sent();

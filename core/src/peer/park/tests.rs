@@ -338,8 +338,8 @@ fn history(seen: &HashMap<World, Option<World>>, world: &World) -> String {
     worlds.concat()
 }
 
-/// K-2 to K-5: requests cross and are withdrawn, connections fail and come up. No side waits for ever, each
-/// message is received once, and none is in a ring that is closed.
+/// K-2 to K-5, for all orders of requests, withdrawals, failures and new connections: each side ends parked
+/// or open, each message is received once, and no ring is closed with a message in it.
 #[test]
 fn every_agreement_ends() {
     // Each with the one that it came from: breadth first, so that a failure has a shortest history.
