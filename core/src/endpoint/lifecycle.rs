@@ -207,14 +207,16 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Frees the messages of a peer whose channel is parked: they can't be received any more.
-    pub(super) fn drop_parked(&mut self, peer: PeerId) {
+    /// Frees messages of a closed peer whose channel is parked: those that can't be received any more (G-10),
+    /// or all without a receive.
+    pub(super) fn drop_parked(&mut self, peer: PeerId, all: bool) {
         let mut walk = self.t.messages.walk();
-        while self.t.parked_messages > 0
+        while self.t.parked[peer.0 as usize].held.messages > 0
             && let Some(index) = self.t.messages.step(&mut walk)
         {
             let message = self.message(index);
-            if message.parked_peer() != Some(peer) {
+            let is_dropped = message.rendezvous || all && message.used != MessageUse::Received;
+            if message.parked_peer() != Some(peer) || !is_dropped {
                 continue;
             }
             if message.used == MessageUse::Unexpected {

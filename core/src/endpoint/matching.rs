@@ -8,7 +8,7 @@ use crate::api::action::Arrival;
 use crate::ids::{Key, PeerId, RailId};
 use crate::mem::Seg;
 use crate::op::{Message, MessageState, MessageUse, Op, OpKind, Phase, Queue};
-use crate::peer::{ORDERED, Place, PlaceTo};
+use crate::peer::{Held, ORDERED, Place, PlaceTo};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -90,7 +90,8 @@ impl Endpoint<'_> {
 
     /// Fills a new multi-receive with messages that wait.
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
-        while self.op(op).phase() == Phase::Posted {
+        // An older one may be waiting for the same messages.
+        while !self.parts_waiting && self.op(op).phase() == Phase::Posted {
             let Some((key, message)) = self.t.matcher.unexpected.find(from) else { return };
             if !self.has_channel(now, message) {
                 return self.set_parts_waiting(true);
@@ -127,8 +128,8 @@ impl Endpoint<'_> {
             if !self.has_channel(now, message) {
                 return self.set_parts_waiting(true);
             }
-            let Message { channel, tag, len, .. } = *self.message(message);
-            match self.match_posted(self.channel(channel).peer, tag, len) {
+            let Message { tag, len, .. } = *self.message(message);
+            match self.match_posted(self.t.sender_of(message), tag, len) {
                 Some(op) => {
                     self.t.matcher.unexpected.take(key);
                     self.bind(now, op, message);
@@ -176,8 +177,12 @@ impl Endpoint<'_> {
     /// A receive gets a message that waits here (out of the matcher already).
     pub(super) fn bind(&mut self, now: Time, op: u32, message: u32) {
         let &Message { channel, state, rendezvous, .. } = self.message(message);
-        self.t.bind_op(op, channel);
-        let (peer, lost) = (self.channel(channel).peer, self.channel(channel).is_over());
+        let peer = self.t.sender_of(message);
+        let mut lost = true;
+        if self.message(message).parked_peer().is_none() {
+            self.t.bind_op(op, channel);
+            lost = self.channel(channel).is_over();
+        }
         self.t.ops.at_mut(op).receive(peer, self.t.messages.at(message));
         if rendezvous {
             let keys = core::mem::replace(&mut self.message_mut(message).keys, NONE);
@@ -211,7 +216,8 @@ impl Endpoint<'_> {
         slot.enter(Phase::Data);
         slot.moved = slot.granted;
         let channel = slot.channel;
-        if self.channel(channel).is_over() {
+        // NONE: of a message of a parked channel.
+        if channel != NONE && self.channel(channel).is_over() {
             self.t.unbind_op(op);
         }
         self.stats.bytes_copied += self.op(op).granted;
@@ -225,12 +231,16 @@ impl Endpoint<'_> {
         let &Message { channel, blocks, block_count, keys, .. } = self.message(message);
         let blocks = if self.t.blocks.give(blocks) { block_count.into() } else { 0 };
         self.drop_key_set(keys, false);
-        let is_parked = self.message(message).parked_peer().is_some();
+        let parked_peer = self.message(message).parked_peer();
         if let Some(key) = self.t.messages.key_at(message) {
             self.t.messages.remove(key);
         }
-        if is_parked {
-            self.t.parked_messages -= 1;
+        if let Some(peer) = parked_peer {
+            let held = Held { messages: 1, blocks };
+            self.t.held = self.t.held.without(held);
+            let parked = &mut self.t.parked[peer.0 as usize];
+            parked.release(held);
+            self.t.held_peers -= u32::from(parked.held.messages == 0);
             return;
         }
         self.t.channels.at_mut(channel).messages -= 1;

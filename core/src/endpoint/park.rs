@@ -19,8 +19,8 @@ use crate::api::action::Span;
 use crate::api::config::Config;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::op::{Control, MessageUse, OpKind, Phase, Queue};
-use crate::peer::{ChannelState, Ending, ORDERED, Outcome, Parked, Shortage, Sub, UNORDERED};
+use crate::op::{Control, MessageState, MessageUse, OpKind, Phase, Queue};
+use crate::peer::{ChannelState, Ending, Held, ORDERED, Outcome, Parked, Shortage, Sub, UNORDERED};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::store::NONE;
@@ -199,11 +199,16 @@ impl Endpoint<'_> {
             && [ORDERED, UNORDERED].iter().all(|&lane| self.t.received(channel, lane).1.iter().all(|&word| word == 0))
     }
 
-    /// Whether all messages of a channel are rendezvous without a receive, and few enough to be kept for it.
+    /// Whether all messages of a channel are here without a receive, and few enough to be kept for it.
     fn have_no_receive(&self, channel: u32) -> bool {
-        let mut left = self.channel(channel).messages;
-        let parked_max = self.config.channels_max / 2 * u32::from(self.config.unexpected_per_peer);
-        if left > parked_max.saturating_sub(self.t.parked_messages) {
+        let slot = self.channel(channel);
+        let mut left = slot.messages;
+        if left == 0 {
+            return true;
+        }
+        let mut held = self.t.held;
+        held.add(Held { messages: left, blocks: slot.grants.blocks_held() });
+        if held.shares(self.config.unexpected_per_peer, self.config.blocks_per_peer) > self.config.channels_max / 2 {
             return false;
         }
         let mut walk = self.t.messages.walk();
@@ -212,7 +217,7 @@ impl Endpoint<'_> {
         {
             let message = self.message(index);
             if message.channel == channel {
-                if !message.rendezvous || message.used != MessageUse::Unexpected {
+                if message.state != MessageState::Stored || message.used != MessageUse::Unexpected {
                     return false;
                 }
                 left -= 1;
@@ -452,6 +457,7 @@ impl Endpoint<'_> {
         let Some(parked) = parked else { return self.reopen(now, channel) };
         log::debug!("peer {}: channel parked", peer.0);
         self.park_messages(channel);
+        self.t.held.add(parked.held);
         self.t.parked[peer.0 as usize] = parked;
         self.stats.parked += 1;
         for shortage in [Shortage::Packets, Shortage::Stripes] {

@@ -9,7 +9,7 @@ use crate::fast::{Line, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
 use crate::op::{Message, Op, OpKind, Phase};
-use crate::peer::{Channel, ORDERED, Shortage, UNNUMBERED, UNORDERED};
+use crate::peer::{Channel, Held, ORDERED, Shortage, UNNUMBERED, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
 use crate::rel::credit::Grants;
@@ -118,7 +118,8 @@ impl Endpoint<'_> {
         if parked.is_some() {
             // As after a failure of all connections (K-5).
             self.stats.resumed += 1;
-            self.resume_messages(index);
+            self.t.held = self.t.held.without(parked.held);
+            self.resume_messages(index, parked.held.messages);
             let slot = self.t.channels.at_mut(index);
             slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
             timeout = self.config.recovery_timeout;
@@ -130,23 +131,30 @@ impl Endpoint<'_> {
         Some(index)
     }
 
-    /// Channels that may be opened, one of them to `peer`. Each has its share of the messages; those of other
-    /// peers' parked channels take shares away.
+    /// Channels that may be opened, one of them to `peer`. Each has its share of the messages and blocks;
+    /// those of other peers' parked channels take shares away.
     pub(super) fn room_for_channels(&self, peer: PeerId) -> u32 {
         let room = self.t.channels.room();
-        if self.t.parked_messages == 0 {
+        if self.t.held_peers == 0 {
             return room;
         }
-        let of = Message::parked_of(peer);
-        let own = self.t.messages.indices().filter(|&index| self.message(index).channel == of).count() as u32;
-        let taken = (self.t.parked_messages - own).div_ceil(self.config.unexpected_per_peer.into());
-        // One is left for these.
-        room.saturating_sub(taken + u32::from(own == 0))
+        let (messages, blocks) = (self.config.unexpected_per_peer, self.config.blocks_per_peer);
+        let own = self.t.parked[peer.0 as usize].held;
+        if own.messages > 0 {
+            return room.saturating_sub(self.t.held.without(own).shares(messages, blocks));
+        }
+        // One channel is left for those with messages, which opens with one message at least.
+        let rest = self.t.held.without(Held { messages: 1, blocks: 0 });
+        room.saturating_sub((1 + rest.shares(messages, blocks)).min(self.t.held_peers))
     }
 
-    /// Whether a message's channel is open. One that is parked opens, if there is room.
+    /// Whether a message can be received. If it is to be answered, its channel opens where it is parked, if
+    /// there is room.
     pub(super) fn has_channel(&mut self, now: Time, message: u32) -> bool {
-        let is_there = self.message(message).parked_peer().is_none_or(|peer| self.open_channel(now, peer).is_some());
+        let slot = self.message(message);
+        let Some(peer) = slot.parked_peer() else { return true };
+        let is_answered = slot.rendezvous || slot.want_placed && !self.t.peers[peer.0 as usize].gone;
+        let is_there = !is_answered || self.open_channel(now, peer).is_some();
         self.lacks_channel |= !is_there;
         is_there
     }
@@ -155,6 +163,7 @@ impl Endpoint<'_> {
     pub(super) fn park_messages(&mut self, channel: u32) {
         let slot = self.channel(channel);
         let (peer, mut left) = (slot.peer, slot.messages);
+        self.t.held_peers += u32::from(left > 0);
         let mut walk = self.t.messages.walk();
         while left > 0
             && let Some(index) = self.t.messages.step(&mut walk)
@@ -165,25 +174,23 @@ impl Endpoint<'_> {
                 // They end with its connections.
                 let keys = core::mem::replace(&mut message.keys, NONE);
                 self.drop_key_set(keys, false);
-                (self.t.parked_messages, left) = (self.t.parked_messages + 1, left - 1);
+                left -= 1;
             }
         }
     }
 
-    /// The channel goes on, and holds them.
-    fn resume_messages(&mut self, channel: u32) {
+    /// The channel goes on, and holds so many of them.
+    fn resume_messages(&mut self, channel: u32, mut left: u32) {
         let of = Message::parked_of(self.channel(channel).peer);
+        self.t.held_peers -= u32::from(left > 0);
         let mut walk = self.t.messages.walk();
-        while self.t.parked_messages > 0
+        while left > 0
             && let Some(index) = self.t.messages.step(&mut walk)
         {
-            if self.message(index).channel == of {
-                self.message_mut(index).channel = channel;
-                self.t.parked_messages -= 1;
-                let slot = self.channel_mut(channel);
-                slot.messages += 1;
-                let is_granted = slot.grants.received(1, 0);
-                debug_assert!(is_granted.is_ok(), "it was held before");
+            let message = self.message_mut(index);
+            if message.channel == of {
+                message.channel = channel;
+                left -= 1;
             }
         }
     }

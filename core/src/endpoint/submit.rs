@@ -49,7 +49,7 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             self.end_receives_of(peer, OpError::PeerClosed { peer });
-            self.drop_parked(peer);
+            self.drop_parked(peer, false);
         }
         Ok(())
     }
@@ -70,8 +70,11 @@ impl Endpoint<'_> {
             self.drop_messages(channel);
             self.free_channel_if_idle(channel);
         }
+        if self.t.peers[peer.0 as usize].gone {
+            self.drop_parked(peer, true);
+        }
         let slot = &mut self.t.peers[peer.0 as usize];
-        if !slot.gone || slot.channel != NONE {
+        if !slot.gone || slot.channel != NONE || self.t.parked[peer.0 as usize].held.messages > 0 {
             return Err(PeerError::InUse(peer));
         }
         *slot = Peer { channel: NONE, lives: slot.lives.wrapping_add(1), ..Peer::default() };

@@ -12,7 +12,7 @@ use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
 use crate::mem::Seg;
 use crate::op::{Message, Op, OpKind, Packet, Queue, ShortRecord, WindowSlot};
 use crate::paths::Paths;
-use crate::peer::{Channel, Parked, Place, Sub};
+use crate::peer::{Channel, Held, Parked, Place, Sub};
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
@@ -97,8 +97,9 @@ pub(crate) struct Tables<'m> {
     pub segments: &'m mut [Seg],
     pub packets: Slab<'m, Packet>,
     pub messages: Slab<'m, Message>,
-    /// Of these, the messages of parked channels.
-    pub parked_messages: u32,
+    /// Of these, the messages of parked channels; and the peers that they are of.
+    pub held: Held,
+    pub held_peers: u32,
     pub blocks: Blocks<'m>,
     /// Retained copies; with records where they are of short messages.
     pub retention: Retention<'m, ShortRecord>,
@@ -220,7 +221,8 @@ impl<'m> Tables<'m> {
             segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
             packets: Slab::carve(a, c.packets_max, Packet::default)?,
             messages: Slab::carve(a, c.messages_max(), Message::default)?,
-            parked_messages: 0,
+            held: Held::default(),
+            held_peers: 0,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,

@@ -10,7 +10,7 @@ mod sub;
 mod work;
 
 pub(crate) use life::{ChannelState, Ending};
-pub(crate) use park::{Outcome, Park, Parked};
+pub(crate) use park::{Held, Outcome, Park, Parked};
 pub(crate) use replay::Replay;
 pub(crate) use requests::Requests;
 pub(crate) use silence::{Outage, Silence, StallProbe};

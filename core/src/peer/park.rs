@@ -250,6 +250,8 @@ pub(crate) struct Parked {
     received: [Seq; 2],
     /// Messages and blocks received and released, as [`Grants`](crate::rel::credit::Grants) counts them.
     granted: [u32; 2],
+    /// Of these, what waits for receives.
+    pub held: Held,
     /// Messages and blocks used and their limits, as [`Allowance`] counts them.
     used: [Seq; 2],
     limits: [Seq; 2],
@@ -262,7 +264,31 @@ pub(crate) struct Parked {
 }
 
 // Memory of each known peer.
-const _: () = assert!(size_of::<Parked>() == 80);
+const _: () = assert!(size_of::<Parked>() == 88);
+
+/// Messages of parked channels that wait for receives, and their blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    pub messages: u32,
+    pub blocks: u32,
+}
+
+impl Held {
+    /// Shares of channels that these take, with so many messages and blocks to a channel.
+    pub(crate) fn shares(self, messages: u16, blocks: u16) -> u32 {
+        self.messages.div_ceil(messages.into()).max(self.blocks.div_ceil(blocks.into()))
+    }
+
+    pub(crate) const fn add(&mut self, other: Held) {
+        self.messages += other.messages;
+        self.blocks += other.blocks;
+    }
+
+    /// Without what `other` stands for.
+    pub(crate) const fn without(self, other: Held) -> Held {
+        Held { messages: self.messages - other.messages, blocks: self.blocks - other.blocks }
+    }
+}
 
 impl Parked {
     /// Whether there is a parked channel.
@@ -287,6 +313,7 @@ impl Parked {
             sent: [channel.sent[ORDERED].next(), channel.sent[UNORDERED].next()],
             received: [channel.received[ORDERED].expected(), channel.received[UNORDERED].expected()],
             granted: channel.grants.counts(),
+            held: Held { messages: channel.grants.messages_held(), blocks: channel.grants.blocks_held() },
             used,
             limits,
             requests: [channel.park.request, channel.park.peer_request],
@@ -300,6 +327,12 @@ impl Parked {
             },
             their_times: channel.park.their_times,
         })
+    }
+
+    /// A message is received without the channel: its room is granted to the peer when the channel goes on.
+    pub(crate) const fn release(&mut self, held: Held) {
+        self.held = self.held.without(held);
+        self.granted = [self.granted[0].wrapping_add(held.messages), self.granted[1].wrapping_add(held.blocks)];
     }
 
     /// The channel goes on.
@@ -320,6 +353,9 @@ impl Parked {
         channel.requests.begin_receiving(self.received[UNORDERED]);
         channel.replay = super::Replay::none(self.sent[ORDERED]);
         channel.grants = channel.grants.at(self.granted);
+        let is_granted = channel.grants.received(self.held.messages as u16, self.held.blocks);
+        debug_assert!(is_granted.is_ok(), "it was held before");
+        channel.messages = self.held.messages;
         channel.allowance = Allowance::at(self.used, self.limits);
         (channel.park.times, channel.park.their_times) = (self.times, self.their_times);
         [channel.park.request, channel.park.peer_request] = self.requests;

@@ -257,6 +257,10 @@ impl ShmRail {
         if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
         }
+        if waits {
+            // The socket is busy, and nothing rings: a process whose rail is not armed polls again.
+            hub.wake(self.rank);
+        }
         if received == BURST || reads || is_assisting || waits {
             return Polled::Some(things);
         }

@@ -393,6 +393,7 @@ fn more_senders_than_channels_wait_for_receives() {
     ] {
         run(&format!("config = {{ channels_max = 32 }}\n{cluster}"), "incast", "");
         run(&format!("config = {{ channels_max = 4 }}\n{cluster}"), "incast", "bytes = 200000, rounds = 3");
+        run(&format!("config = {{ channels_max = 4 }}\n{cluster}"), "incast", "bytes = 8");
     }
 }
 
@@ -416,11 +417,13 @@ fn more_ranks_than_channels_meet_under_faults() {
         cluster.config.operations_max = Some(256);
         let bytes = if seed % 3 == 0 { 40_000 } else { 8 };
         let all = scenario("", "all-to-all", &format!("bytes = {bytes}, rounds = 3, ahead = 27"));
-        let one = scenario("", "incast", "bytes = 40000, rounds = 9");
+        let one = scenario("", "incast", &format!("bytes = {bytes}, rounds = {}", if bytes < 40_000 { 1 } else { 9 }));
         let is_incast = seed % 4 == 1;
         if is_incast {
-            // Messages of parked channels take others' shares of these.
-            cluster.config.unexpected_per_peer = Some(32);
+            // A message of each sender is to fit into half of the channels' shares (K-1).
+            let config = &mut cluster.config;
+            config.unexpected_per_peer = Some(32);
+            config.blocks_per_peer = config.blocks_per_peer.max(Some(9));
         }
         cluster.workload = if is_incast { one } else { all }.workload;
         let (verdict, report, _) = run_checked(&cluster, seed, Trace::off());

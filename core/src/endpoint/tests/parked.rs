@@ -185,8 +185,9 @@ fn a_channel_in_use_is_not_parked() {
             lone.send(1, 8);
             lone.sent();
         }),
-        ("a message without a receive", |lone| {
+        ("a message that a probe has claimed", |lone| {
             lone.feed(Body::Eager(MessageHead::default()), 0);
+            lone.endpoint.claim(&Selector::ANY_UNTAGGED).unwrap();
         }),
         ("a payload on its way", |lone| {
             lone.feed(Body::Eager(MessageHead::default()), 8);

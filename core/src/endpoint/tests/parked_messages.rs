@@ -3,7 +3,7 @@
 use super::lone::Lone;
 use super::parked::*;
 use super::*;
-use crate::wire::{Body, MessageHead, Rts};
+use crate::wire::{Body, Common, MessageHead, Probe, Repr, Rts};
 
 /// An announcement by peer 1.
 fn rts(operation: u64) -> Body {
@@ -89,15 +89,123 @@ fn a_closed_peer_leaves_no_message() {
     assert_eq!(lone.endpoint.usage().messages.used, 0);
 }
 
-/// A message whose payload is here takes a share of the pool: its channel stays.
+/// The channel of peer 1 is parked, and two messages of it, of 8 bytes, lie in blocks.
+fn stored<'m>(region: &'m mut Region) -> (Lone<'m>, Common) {
+    let mut lone = full(region, &few(), &[TCP]);
+    for _ in 0..2 {
+        let arrival = lone.feed(Body::Eager(MessageHead::default()), 8);
+        lone.place(arrival);
+    }
+    lone.sent();
+    assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
+    let before = lone.sent_one().common;
+    lone.feed(AGREE, 0);
+    lone.sent();
+    assert!(lone.endpoint.is_parked(PeerId(1)));
+    (lone, before)
+}
+
+/// K-1, C-4: a message in blocks is received without a connection; its room is granted with the next one.
 #[test]
-fn a_message_in_blocks_is_not_parked() {
+fn a_message_in_blocks_needs_no_connection() {
+    let mut region = Region::of(&few());
+    let (mut lone, before) = stored(&mut region);
+    let used = |lone: &Lone<'_>| (lone.endpoint.usage().messages.used, lone.endpoint.usage().blocks.used);
+    assert_eq!(used(&lone), (2, 2));
+    assert!(receive(&mut lone, 7).is_ok());
+    assert!(lone.sent().is_empty() && lone.endpoint.is_parked(PeerId(1)));
+    assert_eq!(lone.completed()[&7].map(|done| (done.bytes, done.peer)), Ok((8, PeerId(1))));
+    assert_eq!(used(&lone), (1, 1));
+    let limits = |common: &Common| (common.message_limit, common.block_limit);
+    let sent = again(&mut lone, 2, 1);
+    let (messages, blocks) = limits(&before);
+    assert_eq!(limits(&sent[0].common), (messages + 1, blocks + 1));
+    assert!(receive(&mut lone, 8).is_ok());
+    lone.sent();
+    lone.feed(Body::Probe(Probe::default()), 0);
+    let sent = lone.sent();
+    assert_eq!((used(&lone), limits(&sent[0].common)), ((0, 0), (messages + 2, blocks + 2)));
+}
+
+/// G-10: of a peer that is closed while it is parked, complete messages can still be received.
+#[test]
+fn a_closed_peer_leaves_complete_messages() {
+    for receives in [0, 1, 2] {
+        let mut region = Region::of(&few());
+        let (mut lone, _) = stored(&mut region);
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
+        for cookie in 0..receives {
+            assert!(receive(&mut lone, cookie).is_ok());
+        }
+        if receives > 0 {
+            let error = lone.endpoint.remove_peer(PeerId(1));
+            assert_eq!(error, Err(PeerError::InUse(PeerId(1))), "they are not copied yet");
+        }
+        lone.sent();
+        assert_eq!(lone.completed().values().filter(|result| result.is_ok()).count() as u64, receives);
+        lone.endpoint.remove_peer(PeerId(1)).unwrap();
+        let usage = lone.endpoint.usage();
+        assert_eq!((usage.messages.used, usage.blocks.used), (0, 0));
+    }
+}
+
+/// C-1: with a channel for each, a message that waits keeps no other peer out.
+#[test]
+fn waiting_messages_leave_room_for_others() {
+    let mut region = Region::of(&few());
+    let mut lone = Lone::connected(&mut region, &few(), &[TCP]);
+    for peer in 2..6 {
+        lone.endpoint.add_peer(PeerId(peer), 1).unwrap();
+    }
+    (2..4).for_each(|peer| meet(&mut lone, peer));
+    lone.sent();
+    assert_eq!(lone.feed(rts(70), 0), Arrival::Done);
+    lone.sent();
+    assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
+    lone.sent();
+    lone.feed(AGREE, 0);
+    lone.sent();
+    assert_eq!(lone.endpoint.usage().channels.used, 2, "of 4, and one is for peer 1");
+    assert!(send_to(&mut lone, 4).is_ok());
+    assert_eq!(send_to(&mut lone, 5), FULL);
+    assert!(receive(&mut lone, 7).is_ok());
+}
+
+/// Another peer's packet.
+fn feed_from(lone: &mut Lone<'_>, peer: u32, body: Body, psn: u32) {
+    let common = Common { source: peer, psn, message_limit: 32, block_limit: 64, ..Common::default() };
+    let header = Repr { common, body }.emit_vec().unwrap();
+    let arrival = lone.endpoint.handle_arrival(Time(lone.now), PeerId(peer), RailId(0), &header);
+    assert_eq!(arrival, Arrival::Done);
+}
+
+/// M-1: a multi-receive takes no message before an older one that waits for a channel.
+#[test]
+fn an_older_multi_receive_comes_first() {
     let mut region = Region::of(&few());
     let mut lone = full(&mut region, &few(), &[TCP]);
-    let Arrival::Place { id, .. } = lone.feed(Body::Eager(MessageHead::default()), 8) else { panic!("no place") };
-    lone.endpoint.handle_placed(Time(lone.now), id, &|_, _| ());
-    lone.sent();
-    assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)));
+    for peer in 1..4 {
+        feed_from(&mut lone, peer, rts(70), 0);
+        lone.sent();
+        assert!(lone.endpoint.park(Time(lone.now), PeerId(peer)));
+        lone.sent();
+        feed_from(&mut lone, peer, AGREE, 0);
+        lone.sent();
+        assert!(lone.endpoint.is_parked(PeerId(peer)), "{peer}");
+    }
+    meet(&mut lone, 5);
+    feed_from(&mut lone, 5, rts(75), 0);
+    let mut post = |source, cookie| {
+        let segments = seg(100_000 * cookie, 70_000);
+        let from = Selector { source, ..Selector::ANY_UNTAGGED };
+        let recv =
+            RecvRequest { multi: Some(1), cookie: Cookie(cookie), segments: &segments, ..RecvRequest::new(from, &[]) };
+        assert!(lone.endpoint.recv(Time(lone.now), &recv).is_ok());
+        lone.endpoint.usage().messages.used
+    };
+    // Two of the parked channels can't be open beside those of peers 4 and 5.
+    assert_eq!(post(None, 1), 3);
+    assert_eq!(post(Some(PeerId(5)), 2), 3, "the older one takes it, or its buffer is full");
 }
 
 /// K-3: the sender keeps its request, and waits for the peer to connect.
