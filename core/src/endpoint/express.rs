@@ -67,20 +67,40 @@ impl Endpoint<'_> {
     /// call [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<false>(self.line_of(send.peer), send, len)
+        self.send_short_on(self.line_of(send.peer), send, len)
     }
 
     /// As [`send_short`](Self::send_short) on a line that the caller holds. `None` also where it is not the
     /// peer's.
     #[inline(always)]
     pub fn send_short_on(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<false>(line, send, len)
+        let (rail, short) = self.send_by::<false>(line, send, len)?;
+        Some((rail, short, self.sent_next(send, len)))
     }
 
-    /// As [`send_short_on`](Self::send_short_on) for a message of at most one block, else `None`. Inlined.
+    /// As [`send_short_on`](Self::send_short_on) for a message of at most one block, else `None`; inlined. Its
+    /// completion is not reported yet: once it is out, [`sent_next`](Self::sent_next) gives its id.
     #[inline(always)]
-    pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+    pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short)> {
         self.send_by::<true>(line, send, len)
+    }
+
+    /// The message of [`send_next`](Self::send_next) is out: reports its completion.
+    #[inline(always)]
+    pub fn sent_next(&mut self, send: &SendRequest<'_>, len: u64) -> OpId {
+        if send.notify == Notify::Silent { OpId(SILENT) } else { self.report_sent(send, len) }
+    }
+
+    #[inline(never)]
+    fn report_sent(&mut self, send: &SendRequest<'_>, len: u64) -> OpId {
+        // Odd, as all generations are but that of `SILENT`.
+        self.sent = self.sent.wrapping_add(2);
+        let operation = OpId(Key { index: SENT, generation: self.sent });
+        let &SendRequest { peer, cookie, tag, immediate, .. } = send;
+        let flags = Short::flags_of(tag, immediate);
+        let (tag, immediate, bytes) = (tag.unwrap_or(0), immediate.unwrap_or(0), len as u32);
+        self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
+        operation
     }
 
     /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), valid
@@ -96,7 +116,7 @@ impl Endpoint<'_> {
         line: LineId,
         send: &SendRequest<'_>,
         len: u64,
-    ) -> Option<(RailId, Short, OpId)> {
+    ) -> Option<(RailId, Short)> {
         if send.level != Level::Reusable {
             return None;
         }
@@ -108,20 +128,7 @@ impl Endpoint<'_> {
         let line = self.t.lines.get_mut(line.0 as usize).filter(|line| line.is_of(send.peer))?;
         let (tag, immediate, own) = (send.tag, send.immediate, &self.hot.own);
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
-        let short = sent?;
-        let rail = RailId(line.rail);
-        let mut id = SILENT;
-        if send.notify == Notify::Event {
-            // Odd, as all generations are but that of `SILENT`.
-            self.sent = self.sent.wrapping_add(2);
-            id = Key { index: SENT, generation: self.sent };
-            let operation = OpId(id);
-            let SendRequest { peer, cookie, .. } = *send;
-            let Short { tag, immediate, flags, .. } = short;
-            let bytes = len as u32;
-            self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
-        }
-        Some((rail, short, OpId(id)))
+        Some((RailId(line.rail), sent?))
     }
 
     /// Opens the express path to a peer, if nothing prevents it. Returns whether a retry of
@@ -161,7 +168,7 @@ impl Endpoint<'_> {
         if !self.is_plain(recv) {
             return ShortPost::Slow;
         }
-        if self.t.matcher.unexpected.count() != 0
+        if self.has_waiting()
             && let Some((key, message)) = self.t.matcher.unexpected.find(&recv.from)
         {
             return ShortPost::Waits(Waiting { key, message });
@@ -180,6 +187,12 @@ impl Endpoint<'_> {
             Some(key) => ShortPost::Posted(direct_id(key)),
             None => ShortPost::Slow,
         }
+    }
+
+    /// Whether messages wait for receives.
+    #[inline(always)]
+    pub const fn has_waiting(&self) -> bool {
+        self.t.matcher.unexpected.count() != 0
     }
 
     /// Whether a receive is plain (no multi-receive, completes with an event), and plain ones may use the
@@ -221,6 +234,12 @@ impl Endpoint<'_> {
     #[inline(always)]
     pub const fn one_waits(&self) -> bool {
         self.t.matcher.posted.has_alone()
+    }
+
+    /// Whether any plain receive is posted.
+    #[inline(always)]
+    pub const fn has_plain_receives(&self) -> bool {
+        self.t.matcher.posted.direct_count() > 0
     }
 
     /// As [`arrive_next`](Self::arrive_next), for a caller of [`one_waits`](Self::one_waits): `ONE` is its

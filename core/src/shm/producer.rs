@@ -306,7 +306,7 @@ impl<C: Cells> Producer<C> {
     }
 
     /// Whether a cell is known to be free behind the one that was used last: then
-    /// [`put_inline`](Self::put_inline) puts in a short message that [fits into it](fits_inline).
+    /// [`finish_inline`](Self::finish_inline) puts in a short message that [fits into it](fits_inline).
     #[inline(always)]
     pub const fn has_cell(&self) -> bool {
         self.edge != self.tail
@@ -334,29 +334,37 @@ impl<C: Cells> Producer<C> {
     pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
         if fits_inline(short.len.into(), short.flags & Short::IMMEDIATE != 0) {
             // SAFETY: there is room, so a cell is free.
-            return unsafe { self.put_inline(short, from) };
+            self.begin_inline(short);
+            return unsafe { self.finish_inline(short.len, short.flags, from) };
         }
         // SAFETY: the caller's promise is the same.
         unsafe { self.fill_annex(short.len, from) };
         self.write_words(short);
-        self.publish(self.cell, self.first_of(short));
+        self.publish(self.cell, self.first_of(short.len, short.flags));
         self.must_ring()
     }
 
-    /// As [`put_short`](Self::put_short), for a message with its payload in its cell.
+    /// Writes a short message with its payload in its cell, but for the payload. Nothing is published before
+    /// [`finish_inline`](Self::finish_inline).
+    #[inline(always)]
+    pub fn begin_inline(&self, short: &Short) {
+        self.write_words(short);
+    }
+
+    /// Completes the message of [`begin_inline`](Self::begin_inline), with its length and flags; returns as
+    /// [`put_short`](Self::put_short).
     ///
     /// # Safety
     /// [`has_cell`](Self::has_cell) was `true` since the last message, the payload
     /// [fits into it](fits_inline), and `from` can be read for as many bytes.
     #[inline(always)]
-    pub unsafe fn put_inline(&mut self, short: &Short, from: *const u8) -> bool {
-        let at = SHORT_AT + short_extra(short.flags);
-        debug_assert!(at + u32::from(short.len) <= CELL_BYTES as u32, "{short:?}");
-        self.write_words(short);
+    pub unsafe fn finish_inline(&mut self, len: u16, flags: u8, from: *const u8) -> bool {
+        let at = SHORT_AT + short_extra(flags);
+        debug_assert!(at + u32::from(len) <= CELL_BYTES as u32, "{len} bytes, flags {flags}");
         // Read before: the compiler can't exclude that the write changes them.
-        let (cell, first) = (self.cell, self.first_of(short));
+        let (cell, first) = (self.cell, self.first_of(len, flags));
         // SAFETY: the caller vouches for `from`, and that the payload ends inside the cell.
-        unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, short.len.into()) };
+        unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, len.into()) };
         self.publish(cell, first);
         self.must_ring()
     }
@@ -387,8 +395,8 @@ impl<C: Cells> Producer<C> {
 
     /// The first word of the next message.
     #[inline(always)]
-    fn first_of(&self, short: &Short) -> First {
-        First { turn: self.tail.wrapping_add(1), len: short.len, kind: SHORT, flags: short.flags }
+    fn first_of(&self, len: u16, flags: u8) -> First {
+        First { turn: self.tail.wrapping_add(1), len, kind: SHORT, flags }
     }
 
     /// Writes a short message's payload to the annex, which has room.

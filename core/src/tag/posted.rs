@@ -26,8 +26,8 @@ use super::entry::{
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
 use crate::api::request::{Selector, TagMatch};
-use crate::ids::{Key, PeerId};
-use crate::mem::{MemRef, Seg};
+use crate::ids::{Cookie, Key, PeerId};
+use crate::mem::{MemRef, RegionId, Seg};
 use crate::store::{Arena, ArenaError, NONE};
 
 /// Of the shape of an entry aside: it is tagged.
@@ -131,20 +131,39 @@ impl<'m> Posted<'m> {
         if offset & !((OFFSET_END - 1) | MemRef::BY_ADDRESS) != 0 || len > u32::MAX.into() {
             return None;
         }
-        let what = Entry::what(offset, 0, State::Direct);
-        let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
         let key = match selector.tag {
             TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
                 self.alone = Alone { last: self.alone.last, ..Alone::of(selector.source, tag, ignore, self.free) };
-                let key = self.post_first(&direct)?;
+                let key = self.post_first(&Self::direct_entry(region, offset, len as u32, recv.cookie))?;
                 self.tagged = 1;
                 key
             }
             TagMatch::Tagged { tag, ignore } if self.alone.takes_like(selector.source, tag, ignore) => {
-                self.stand_behind(&direct)?
+                self.stand_behind(&Self::direct_entry(region, offset, len as u32, recv.cookie))?
             }
-            _ => self.insert(selector, &direct)?,
+            _ => return self.insert_direct(selector, region, offset, len as u32, recv.cookie),
         };
+        self.directs += 1;
+        Some(key)
+    }
+
+    #[inline(always)]
+    fn direct_entry(region: RegionId, offset: u64, len: u32, cookie: Cookie) -> Entry {
+        Entry { what: Entry::what(offset, 0, State::Direct), region, len, cookie, ..Entry::BLANK }
+    }
+
+    /// The rest of [`post_direct`](Self::post_direct): a function of its own, with what fits into registers,
+    /// so that all before it saves few.
+    #[inline(never)]
+    fn insert_direct(
+        &mut self,
+        selector: &Selector,
+        region: RegionId,
+        offset: u64,
+        len: u32,
+        cookie: Cookie,
+    ) -> Option<Key> {
+        let key = self.insert(selector, &Self::direct_entry(region, offset, len, cookie))?;
         self.directs += 1;
         Some(key)
     }

@@ -74,6 +74,12 @@ impl Short {
     /// Bits that may be set.
     pub const FLAGS: u8 = Self::TAGGED | Self::IMMEDIATE;
 
+    /// Flags of a message with such a tag and such immediate data.
+    #[inline(always)]
+    pub const fn flags_of(tag: Option<u64>, immediate: Option<u64>) -> u8 {
+        (if tag.is_some() { Self::TAGGED } else { 0 }) | if immediate.is_some() { Self::IMMEDIATE } else { 0 }
+    }
+
     /// The tag, if it has one.
     pub const fn tag(&self) -> Option<u64> {
         if self.flags & Self::TAGGED != 0 { Some(self.tag) } else { None }

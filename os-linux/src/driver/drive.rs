@@ -22,7 +22,7 @@ use super::slots::{Rails, Slot};
 use super::turns::Turn;
 use crate::auth::Fingerprint;
 use crate::memory::{Core, Memory, at_address};
-use crate::rail::shm::copy_short;
+use crate::rail::shm::{Front, copy_short};
 use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
@@ -30,6 +30,18 @@ const BATCH: usize = 16;
 
 /// Messages that are taken at once where many have come.
 const SEVERAL: usize = 16;
+
+/// What a look at the rings finds.
+pub(super) enum Look {
+    /// The ring that had the last message, or now has one, has this.
+    Ready(Front),
+    /// No message, but other work.
+    Slow,
+    /// Nothing in those looked at; others are left.
+    Others,
+    /// Nothing.
+    Empty,
+}
 
 /// Lists that are reused from batch to batch.
 #[derive(Default)]
@@ -157,33 +169,39 @@ impl Engine {
         self.tend_names();
     }
 
-    /// Takes messages that came over shared memory (the check costs a few instructions) and carries out the
-    /// actions that follow; returns the number of things done. A [`round`](Self::round) in between looks at
-    /// all the rest: other rails, connections, timers. The time is that of the last of these.
-    #[inline]
-    pub(super) fn poll_rings(&mut self) -> usize {
-        match &self.rails.shm {
-            Some(rail) => match rail.first_ready_link() {
-                Some(link) if self.core.one_waits() => self.take_message::<true>(link),
-                Some(link) => self.take_message::<false>(link),
-                None if rail.has_slow_work() => self.take_rest(),
-                None => 0,
+    /// Looks for messages that came over shared memory (a few instructions). A [`round`](Self::round) in
+    /// between looks at all the rest: other rails, connections, timers.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Look {
+        match &mut self.rails.shm {
+            Some(rail) => match rail.recent_front() {
+                Some(front) => Look::Ready(front),
+                None if !rail.has_anything_beside() => Look::Empty,
+                None if rail.has_slow_work() => Look::Slow,
+                None => Look::Others,
             },
-            None => 0,
+            None => Look::Empty,
         }
     }
 
-    /// As [`poll_rings`](Self::poll_rings), for several messages: where one was found in the round before,
-    /// too, more may wait.
+    /// As [`look`](Self::look), at some of the other rings; `Others`: some are left.
+    #[inline(always)]
+    pub(super) fn look_in_turn(&mut self) -> Look {
+        let Some(rail) = &mut self.rails.shm else { return Look::Empty };
+        match rail.look_in_turn() {
+            Some(front) => Look::Ready(front),
+            None if rail.has_seen_all() => Look::Empty,
+            None => Look::Others,
+        }
+    }
+
+    /// Takes several messages of the ring that had the last one.
     #[inline]
     pub(super) fn more(&mut self) -> usize {
-        match &self.rails.shm {
-            Some(rail) => match rail.first_ready_link() {
-                Some(link) if self.core.one_waits() => self.take_several::<true>(link),
-                Some(link) => self.take_several::<false>(link),
-                None => 0,
-            },
-            None => 0,
+        match self.look() {
+            Look::Ready(_) if self.core.one_waits() => self.take_several::<true>(),
+            Look::Ready(_) => self.take_several::<false>(),
+            _ => 0,
         }
     }
 
@@ -197,22 +215,25 @@ impl Engine {
         }
     }
 
-    /// Takes the message that is due on a link. This function handles a channel whose line is open, a plain
-    /// receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last, so no
-    /// values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
-    #[inline(never)]
-    fn take_message<const ONE: bool>(&mut self, index: usize) -> usize {
-        let Engine { rails, core, .. } = self;
-        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+    /// Takes the message that a look has just found. This function handles a channel whose line is open, a
+    /// plain receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last,
+    /// so no values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
+    #[inline(always)]
+    pub(super) fn take_message<const ONE: bool>(&mut self, front: Front) -> usize {
+        let Front { mut link, word } = front;
+        // SAFETY: the link is the rail's, which nothing has used since the look: links are neither added nor
+        // removed, and no other reference to one exists.
+        let link = unsafe { link.as_mut() };
+        let core = &mut self.core;
         let (line, peer) = (link.line, link.peer);
-        let Some(short) = link.front_inline() else { return self.take_annex(index) };
+        let Some(short) = link.front_inline(word) else { return self.take_annex() };
         let (len, payload) = (short.bytes(), short.payload());
-        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(index) };
+        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others() };
         let (to, must_check) = (at_address(place.receive.address()), place.must_check);
         if must_check || core.is_active() || !link.pass_short(len) {
             // SAFETY: as below.
             unsafe { copy_short(payload, to, len.into()) };
-            return self.after_message(index, len, must_check);
+            return self.after_message(len, must_check);
         }
         // SAFETY: the ring guarantees the payload: it is not overwritten before more is released. The place
         // is that of a posted receive, which was resolved within its region when it was posted by its
@@ -222,22 +243,23 @@ impl Engine {
         1
     }
 
-    /// As [`take_message`](Self::take_message), for the messages of a link that are here, as long as each is
-    /// like the one before, but a few at most: their completions are to be taken while they are in the cache.
+    /// As [`take_message`](Self::take_message), for the messages of the same link that are here, as long as
+    /// each is like the one before, but a few at most: their completions are to be taken while they are in
+    /// the cache.
     #[inline(never)]
-    fn take_several<const ONE: bool>(&mut self, index: usize) -> usize {
+    fn take_several<const ONE: bool>(&mut self) -> usize {
         let Engine { rails, core, .. } = self;
-        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let Some(link) = rails.recent_link() else { return 0 };
         let (line, peer) = (link.line, link.peer);
         for done in 0..SEVERAL {
-            let Some(short) = link.front_inline() else { return done };
+            let Some(short) = link.front_word().and_then(|word| link.front_inline(word)) else { return done };
             let (len, payload) = (short.bytes(), short.payload());
             let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return done };
             let (to, must_check) = (at_address(place.receive.address()), place.must_check);
             // SAFETY: as in `take_message`.
             unsafe { copy_short(payload, to, len.into()) };
             if must_check || core.is_active() || !link.pass_short(len) {
-                return done + self.after_message(index, len, must_check);
+                return done + self.after_message(len, must_check);
             }
         }
         SEVERAL
@@ -246,9 +268,9 @@ impl Engine {
     /// Rare work for a message that was taken and copied.
     #[cold]
     #[inline(never)]
-    fn after_message(&mut self, index: usize, len: u16, must_check: bool) -> usize {
+    fn after_message(&mut self, len: u16, must_check: bool) -> usize {
         let Engine { rails, core, .. } = self;
-        if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
+        if let Some(link) = rails.recent_link() {
             link.release_short(len);
             if must_check {
                 core.after_next(link.peer, len);
@@ -259,9 +281,9 @@ impl Engine {
 
     /// As [`take_message`](Self::take_message), for a payload in the annex.
     #[inline(never)]
-    fn take_annex(&mut self, index: usize) -> usize {
+    fn take_annex(&mut self) -> usize {
         let Engine { rails, core, .. } = self;
-        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let Some(link) = rails.recent_link() else { return 0 };
         let (line, mut len, mut must_check) = (link.line, 0, false);
         let is_taken = link.take_front(|peer, short, payload| {
             let Some(place) = core.arrive_next(line, peer, &short) else { return false };
@@ -271,7 +293,7 @@ impl Engine {
             true
         });
         if !is_taken {
-            return self.take_others(index);
+            return self.take_others();
         }
         if must_check {
             core.after_next(link.peer, len);
@@ -279,12 +301,12 @@ impl Engine {
         if core.is_active() { 1 + self.take_rest() } else { 1 }
     }
 
-    /// Takes the message that is due on a link, if it is a short one, and all further events.
+    /// Takes the message that is due on the same link, if it is a short one, and all further events.
     #[inline(never)]
-    fn take_others(&mut self, index: usize) -> usize {
+    pub(super) fn take_others(&mut self) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
-        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let Some(link) = rails.recent_link() else { return 0 };
         let mut line = link.line;
         let is_taken = link.take_front(|peer, short, payload| {
             // SAFETY: the ring vouches for the payload.

@@ -7,26 +7,21 @@ use rerail_core::endpoint::{RecvRequest, SendRequest, ShortPost, ShortReceived, 
 use rerail_core::ids::OpId;
 use rerail_core::mem::Seg;
 use rerail_core::shm::fits_inline;
+use rerail_core::wire::Short;
 
 use super::engine::Engine;
 use crate::memory::Memory;
 use crate::rail::shm::copy_short;
 
-impl Engine {
-    /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and
-    /// complete. `None`: nothing has happened, and there may be an error to find.
-    #[inline(always)]
-    pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        match self.try_inline(send) {
-            None if self.quick_rails != 0 => self.send_short_slowly(send),
-            sent => sent,
-        }
-    }
+/// Payloads of so many bytes are copied without a call.
+const WORD: u64 = 8;
 
-    /// As [`try_short`](Self::try_short), for a message whose payload lies in its cell and takes one block at
-    /// most: without a call, so that few instructions do it.
+impl Engine {
+    /// Sends a message that nothing is special about, if its payload lies in its cell and takes one block at
+    /// most: it is with the peer then, and complete. `None`: nothing has happened. Whatever is rare is a
+    /// function of its own, whose result is this one's: so few registers are saved.
     #[inline(always)]
-    fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+    pub(super) fn send_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         let (from, len) = match send.segments {
             // A message that does not fit into a cell takes another path: so this is checked first.
             [seg] if !fits_inline(seg.len, send.immediate.is_some()) => return None,
@@ -37,24 +32,53 @@ impl Engine {
         // The core opens its express path for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let link = rail.inline_link(send.peer)?;
-        let (at, short, operation) = self.core.send_next(link.line, send, len)?;
+        let (at, short) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
+        link.begin_inline(&short);
+        if len != WORD {
+            return Some(self.finish_copied(send, from, len));
+        }
         // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just reported
         // one free.
-        unsafe { link.post_inline(&short, from) };
-        if self.core.has_several_done() {
-            link.expect_more();
-        } else {
-            link.expect_one();
+        if unsafe { link.finish_inline(WORD as u16, short.flags, from) } {
+            return Some(self.finish_woken(send, len));
         }
-        Some(operation)
+        link.expect_next(self.core.has_several_done());
+        Some(self.core.sent_next(send, len))
     }
 
-    /// The cases that [`try_inline`](Self::try_inline) leaves out: the payload lies in the annex, the short
-    /// path is closed, its credits are used up, or the type of its rail is not known.
+    /// The rest of [`send_inline`](Self::send_inline) where the copy is a call.
+    #[inline(never)]
+    fn finish_copied(&mut self, send: &SendRequest<'_>, from: *const u8, len: u64) -> OpId {
+        let Some(link) = self.rails.shm.as_mut().and_then(|rail| rail.link_to(send.peer)) else {
+            unreachable!("the message was begun on the link");
+        };
+        let flags = Short::flags_of(send.tag, send.immediate);
+        // SAFETY: as there: nothing has changed since.
+        if unsafe { link.finish_inline(len as u16, flags, from) } {
+            link.wake();
+        }
+        link.expect_next(self.core.has_several_done());
+        self.core.sent_next(send, len)
+    }
+
+    /// The same where the peer sleeps.
     #[cold]
     #[inline(never)]
-    fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+    fn finish_woken(&mut self, send: &SendRequest<'_>, len: u64) -> OpId {
+        if let Some(link) = self.rails.shm.as_mut().and_then(|rail| rail.link_to(send.peer)) {
+            link.wake();
+        }
+        self.core.sent_next(send, len)
+    }
+
+    /// The cases that [`send_inline`](Self::send_inline) leaves out: the payload lies in the annex, the short
+    /// path is closed, its credits are used up, or the type of its rail is not known. `None`: nothing has
+    /// happened, and there may be an error to find.
+    pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
         match self.try_short(send) {
             None => self.send_short_anew(send),
             sent => sent,
@@ -125,10 +149,24 @@ impl Engine {
         None
     }
 
-    /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error
-    /// to find.
+    /// Posts a receive that nothing is special about, while no message waits for one. `None`: nothing has
+    /// happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
+        if self.core.has_waiting() {
+            return None;
+        }
+        let [seg] = recv.segments else { return None };
+        let to = self.memory.start_of(seg)?;
+        match self.core.post_short(recv, Memory::by_address(seg.at.region, to)) {
+            ShortPost::Posted(operation) => Some(operation),
+            ShortPost::Waits(_) | ShortPost::Slow => None,
+        }
+    }
+
+    /// As [`recv_short`](Self::recv_short), where messages wait: it may be for one of them.
+    #[inline(always)]
+    pub(super) fn recv_beside_waiting(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
         let to = self.memory.start_of(seg)?;
         match self.core.post_short(recv, Memory::by_address(seg.at.region, to)) {

@@ -67,6 +67,7 @@ use rerail_core::endpoint::{Event, ShortCompletion};
 use rerail_core::mem::Seg;
 
 use crate::bootstrap::{BootError, Bootstrap};
+use crate::rail::shm::Front;
 
 pub use crate::memory::MemoryError;
 pub use budget::{JobShape, MemoryItem, MemoryNeed, OverBudget};
@@ -83,6 +84,7 @@ pub use queues::{QueueError, QueueId, WaitForError};
 pub use record::{AddressRecord, AddressRecordError};
 pub use wait::Woken;
 
+use drive::Look;
 use engine::Engine;
 use queues::Queues;
 use round_timer::RoundTimer;
@@ -243,22 +245,89 @@ impl Transport {
     /// without any, each further one yields the processor, because there may be more processes than
     /// processors; after fewer where another process ran when it was yielded last.
     pub fn progress(&mut self) -> usize {
+        if self.round_timer.is_forced() {
+            return self.go_on(0);
+        }
+        // Each way out but the last is a function of its own: so few registers are saved.
+        match self.engine.look() {
+            Look::Ready(front) => self.take(front),
+            Look::Slow => self.take_more(0),
+            Look::Empty => self.pass(),
+            Look::Others => self.look_at_others(),
+        }
+    }
+
+    /// Nothing has come: all rings are empty.
+    #[inline(always)]
+    fn pass(&mut self) -> usize {
+        let spin = &mut self.clock.spin;
+        if self.round_timer.is_past() || spin.yields() {
+            return self.go_on(0);
+        }
+        spin.idle_rounds += 1;
+        // Looks in quick succession take the line of the next message away from its sender.
+        std::hint::spin_loop();
+        0
+    }
+
+    /// The ring that had the last message is empty: looks at some of the others.
+    #[inline(never)]
+    fn look_at_others(&mut self) -> usize {
+        match self.engine.look_in_turn() {
+            Look::Ready(front) => self.take(front),
+            Look::Slow => self.take_more(0),
+            Look::Empty => self.pass(),
+            Look::Others if self.round_timer.is_past() => self.go_on(0),
+            Look::Others => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, front: Front) -> usize {
+        let core = &self.engine.core;
+        if core.one_waits() {
+            self.take_one::<true>(front)
+        } else if core.has_plain_receives() {
+            self.take_one::<false>(front)
+        } else {
+            self.take_other()
+        }
+    }
+
+    /// No plain receive is posted.
+    #[inline(never)]
+    fn take_other(&mut self) -> usize {
+        let done = self.engine.take_others();
+        self.clock.spin.idle_rounds = 0;
+        if self.round_timer.is_calm() { done } else { self.take_more(done) }
+    }
+
+    #[inline(never)]
+    fn take_one<const ONE: bool>(&mut self, front: Front) -> usize {
+        let done = self.engine.take_message::<ONE>(front);
+        self.clock.spin.idle_rounds = 0;
+        if self.round_timer.is_calm() { done } else { self.take_more(done) }
+    }
+
+    /// Messages were taken in calls before, too: more may wait, and now and then the other rings have a turn.
+    #[inline(never)]
+    fn take_more(&mut self, mut done: usize) -> usize {
+        if done > 0 {
+            done += self.engine.more();
+            if self.round_timer.may_go_on() {
+                return done;
+            }
+        }
+        done += self.engine.rest();
+        self.go_on(done)
+    }
+
+    /// The rest of a call of [`progress`](Self::progress) in which `done` things have happened: a whole round
+    /// where one is due, and the processor for others.
+    #[inline(never)]
+    fn go_on(&mut self, mut done: usize) -> usize {
         if self.clock.waiter.is_armed() {
             self.disarm();
-        }
-        let mut done = 0;
-        if !self.round_timer.is_forced() {
-            done = self.engine.poll_rings();
-            if done > 0 {
-                if self.clock.spin.idle_rounds == 0 {
-                    done += self.engine.more();
-                }
-                if self.round_timer.may_go_on() {
-                    self.clock.spin.idle_rounds = 0;
-                    return done;
-                }
-                done += self.engine.rest();
-            }
         }
         if self.round_timer.is_due() {
             done += self.whole_round();
@@ -266,9 +335,8 @@ impl Transport {
         let spin = &mut self.clock.spin;
         if done > 0 {
             spin.idle_rounds = 0;
-        } else if spin.idle_rounds < spin.idle_rounds_max {
+        } else if !spin.yields() {
             spin.idle_rounds += 1;
-            // Looks in quick succession take the line of the next message away from its sender.
             std::hint::spin_loop();
         } else {
             let is_shared = self.round_timer.is_long(rustix::thread::sched_yield);
@@ -295,20 +363,6 @@ impl<C: Clock> Transport<C> {
     /// is due.
     pub fn round(&mut self) -> usize {
         self.engine.round(self.clock.now())
-    }
-
-    /// Takes messages that came over shared memory (the check costs a few instructions); returns the number
-    /// of things done. [`progress`](Transport::progress) does it.
-    #[inline]
-    pub fn poll_rings(&mut self) -> usize {
-        self.engine.poll_rings()
-    }
-
-    /// After [`poll_rings`](Self::poll_rings) found messages several times: takes those of other peers, and
-    /// does what a ring that is never empty may delay.
-    #[inline]
-    pub fn rest(&mut self) -> usize {
-        self.engine.rest()
     }
 
     /// Sends submitted requests without polling the rails; a [`round`](Self::round) does it too. For hosts

@@ -1,6 +1,8 @@
 //! Policies and explanations at run time: the core's methods of the same names, for rails by the numbers of
 //! [`rails`](Transport::rails). Messages cut already stay as they are.
 
+use std::time::Duration;
+
 use rerail_core::endpoint::{Explanation, MessageClass, Policy};
 use rerail_core::ids::{PeerId, RailId};
 
@@ -28,6 +30,13 @@ impl<C: Clock> Transport<C> {
     /// Equation 4's alpha from now on: [`Endpoint::set_alpha`](rerail_core::endpoint::Endpoint::set_alpha).
     pub fn set_alpha(&mut self, alpha: u16) {
         self.engine.core.set_alpha(alpha);
+    }
+
+    /// For so long [`progress`](Transport::progress) may look at shared memory only, while no other rail has
+    /// work: 8 us at start. Zero: each call looks at everything; `Duration::MAX`: only
+    /// [`round`](Self::round) does, and timers wait for that.
+    pub fn set_round_period(&mut self, period: Duration) {
+        self.round_timer.set_period(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// The plan for a message of `bytes` to `peer` now:

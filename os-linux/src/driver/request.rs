@@ -195,6 +195,14 @@ impl<C: Clock> Transport<C> {
     /// refuses; nothing happened then.
     #[inline(always)]
     pub fn send(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
+        match self.engine.send_inline(send) {
+            Some(operation) => Ok(operation),
+            None => self.send_otherwise(send),
+        }
+    }
+
+    #[inline(never)]
+    fn send_otherwise(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         match self.engine.send_short(send) {
             Some(operation) => Ok(operation),
             None => self.send_whole(send),
@@ -246,6 +254,14 @@ impl<C: Clock> Transport<C> {
     #[inline(always)]
     pub fn recv(&mut self, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         match self.engine.recv_short(recv) {
+            Some(operation) => Ok(operation),
+            None => self.recv_otherwise(recv),
+        }
+    }
+
+    #[inline(never)]
+    fn recv_otherwise(&mut self, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
+        match self.engine.recv_beside_waiting(recv) {
             Some(operation) => Ok(operation),
             None => self.recv_whole(recv),
         }

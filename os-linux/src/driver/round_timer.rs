@@ -15,21 +15,29 @@ const BUSY_NS: u64 = 1_000_000;
 const LONG_PART: u64 = 4;
 /// Calls with messages before the counter is read again.
 const SKIPS: usize = 2;
+/// The same of those that come one by one.
+const CALM: u32 = 2;
 /// The counter's rate is measured over at least so long.
 const MEASURED_NS: u64 = 20_000;
 
 /// Decides which rounds are whole and which short.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RoundTimer {
     /// The counter at the last whole round, and the ticks until the next one is due; 0: its rate is not
     /// known.
     ticks: u64,
     period: u64,
+    /// The same in nanoseconds.
+    period_ns: u64,
+    /// The counter's rate in ticks for 2^20 ns; 0: not known.
+    rate: u64,
     /// The next round is a whole one.
     forced: bool,
     /// So many calls with messages need not read the counter: a read not long ago found that no round was
     /// due.
     skips: usize,
+    /// So many calls with messages after one without.
+    calm: u32,
     busy_until: Time,
     /// Every round is a whole one.
     always_whole: bool,
@@ -37,7 +45,31 @@ pub(super) struct RoundTimer {
     since: (u64, Time),
 }
 
+impl Default for RoundTimer {
+    fn default() -> Self {
+        RoundTimer {
+            ticks: 0,
+            period: 0,
+            period_ns: PERIOD_NS,
+            rate: 0,
+            forced: false,
+            skips: 0,
+            calm: 0,
+            busy_until: Time(0),
+            always_whole: false,
+            since: (0, Time(0)),
+        }
+    }
+}
+
 impl RoundTimer {
+    /// From now on a whole round is due after so many nanoseconds.
+    pub(super) fn set_period(&mut self, ns: u64) {
+        self.period_ns = ns;
+        self.period = u64::try_from((u128::from(self.rate) * u128::from(ns)) >> 20).unwrap_or(u64::MAX);
+        (self.skips, self.calm) = (0, 0);
+    }
+
     /// The next round is to look at everything.
     #[inline]
     pub(super) fn force(&mut self) {
@@ -56,11 +88,20 @@ impl RoundTimer {
         self.forced
     }
 
-    /// After a call with messages: whether the next read of the counter can wait. A read takes some 38 cycles
-    /// of a small message's 300. A host that calls seldom finds a round due at each read, and reads at each
-    /// call.
+    /// After a call with a message: whether messages come one by one, and a read of the counter not long ago
+    /// found no round due. A read takes some 38 cycles of a small message's 300. A host that calls seldom
+    /// finds a round due at each read, and reads at each call.
+    #[inline(always)]
+    pub(super) fn is_calm(&mut self) -> bool {
+        let (left, is_over) = self.calm.overflowing_sub(1);
+        self.calm = left;
+        !is_over
+    }
+
+    /// The same where messages come one after the other.
     #[inline(always)]
     pub(super) fn may_go_on(&mut self) -> bool {
+        self.calm = 0;
         let may = self.skips > 0;
         self.skips = self.skips.saturating_sub(1);
         may
@@ -69,8 +110,20 @@ impl RoundTimer {
     /// Whether a whole round is due.
     #[inline(always)]
     pub(super) fn is_due(&mut self) -> bool {
-        self.skips = SKIPS;
-        self.forced || ticks().wrapping_sub(self.ticks) >= self.period
+        (self.skips, self.calm) = (SKIPS, 0);
+        self.forced || self.has_passed()
+    }
+
+    /// The same after a look that found no message, where none is forced.
+    #[inline(always)]
+    pub(super) fn is_past(&mut self) -> bool {
+        self.calm = CALM;
+        self.has_passed()
+    }
+
+    #[inline(always)]
+    fn has_passed(&self) -> bool {
+        ticks().wrapping_sub(self.ticks) >= self.period
     }
 
     /// Whether `call`, which takes well below a microsecond by itself, has taken so long that another process
@@ -87,15 +140,16 @@ impl RoundTimer {
         let (ticks_before, time_before) = self.since;
         if time_before == Time(0) {
             self.since = (ticks, now);
-        } else if self.period == 0 && now.0 >= time_before.0 + MEASURED_NS {
-            let rate = u128::from(ticks.wrapping_sub(ticks_before)) * u128::from(PERIOD_NS);
-            self.period = u64::try_from(rate / u128::from(now.0 - time_before.0)).unwrap_or(0);
+        } else if self.rate == 0 && now.0 >= time_before.0 + MEASURED_NS {
+            let rate = u128::from(ticks.wrapping_sub(ticks_before)) << 20;
+            self.rate = u64::try_from(rate / u128::from(now.0 - time_before.0)).unwrap_or(0);
+            self.set_period(self.period_ns);
         }
         if others {
             self.busy_until = Time(now.0.saturating_add(BUSY_NS));
         }
         self.ticks = ticks;
-        self.skips = 0;
+        (self.skips, self.calm) = (0, 0);
         self.forced = self.always_whole || now < self.busy_until;
     }
 
@@ -133,6 +187,11 @@ mod tests {
         assert!(round_timer.is_due());
         round_timer.whole(Time(1_000 + MEASURED_NS), false);
         assert!(round_timer.period > 0 && !round_timer.forced);
+        round_timer.set_period(u64::MAX);
+        assert!(!round_timer.is_due(), "never");
+        round_timer.set_period(0);
+        assert!(round_timer.is_due(), "always");
+        round_timer.set_period(PERIOD_NS);
         round_timer.whole(Time(100_000), true);
         assert!(round_timer.is_due(), "a rail had something");
         round_timer.whole(Time(100_000 + BUSY_NS - 1), false);

@@ -8,7 +8,7 @@ use rerail_core::rail::RailKind;
 
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
-use crate::rail::shm::ShmRail;
+use crate::rail::shm::{Link, ShmRail};
 
 /// The driver's state of a rail.
 pub(super) struct Slot {
@@ -107,6 +107,11 @@ impl Rails {
     }
 
     #[inline(always)]
+    /// The link over shared memory that had the last message.
+    pub(super) fn recent_link(&mut self) -> Option<&mut Link> {
+        self.shm.as_mut()?.recent_link()
+    }
+
     pub(super) fn get_mut(&mut self, id: RailId) -> Option<(&mut Slot, &mut dyn Rail)> {
         let (slot, rail) = self.slots.get_mut(usize::from(id.0))?;
         slot.is_calm = false;

@@ -164,8 +164,12 @@ fn a_message_of_one_block_is_sent_without_a_call() {
         let line = lone.endpoint.line_of(PeerId(1));
         assert_eq!(lone.endpoint.send_next(LineId::NONE, &send(1), 8), None);
         let with_both = SendRequest { tag: Some(7), immediate: Some(9), ..send(1) };
-        let (_, sent, _) = lone.endpoint.send_next(line, &with_both, 64).expect("the way is open");
+        let (_, sent) = lone.endpoint.send_next(line, &with_both, 64).expect("the way is open");
         assert_eq!((sent.tag(), sent.immediate(), sent.len), (Some(7), Some(9), 64));
+        let operation = lone.endpoint.sent_next(&with_both, 64);
+        let done = *lone.endpoint.poll_short().expect("its completion");
+        assert_eq!((done.operation, done.tag, done.immediate, done.bytes), (operation, 7, 9, 64));
+        assert_eq!((done.flags, done.cookie, done.peer), (Short::FLAGS, with_both.cookie, PeerId(1)));
         assert_eq!(lone.endpoint.send_next(line, &send(2), 65), None);
         assert!(lone.endpoint.send_short(&send(2), 65).is_some());
     });

@@ -201,30 +201,32 @@ impl Link {
         }
     }
 
-    /// As [`post_short`](Self::post_short), where [`has_cell`](Self::has_cell) has just found a cell.
+    /// Begins a message for which [`has_cell`](Self::has_cell) has just found a cell: all but its payload.
+    #[inline(always)]
+    pub fn begin_inline(&mut self, short: &Short) {
+        self.count_short(short.len);
+        self.outbound.begin_inline(short);
+    }
+
+    /// Sends the message of [`begin_inline`](Self::begin_inline); `true`: the peer must be woken.
     ///
     /// # Safety
-    /// It has, the payload fits into a cell ([`fits_inline`](rerail_core::shm::fits_inline)), and `payload`
-    /// can be read for as many bytes.
+    /// The payload fits into a cell ([`fits_inline`](rerail_core::shm::fits_inline)), and `payload` can be
+    /// read for as many bytes.
     #[inline(always)]
-    pub unsafe fn post_inline(&mut self, short: &Short, payload: *const u8) {
-        self.count_short(short.len);
+    pub unsafe fn finish_inline(&mut self, len: u16, flags: u8, payload: *const u8) -> bool {
         // SAFETY: the caller's promise is the same.
-        if unsafe { self.outbound.put_inline(short, payload) } {
-            self.wake();
+        unsafe { self.outbound.finish_inline(len, flags, payload) }
+    }
+
+    /// Has the line of a message to come fetched: where `several` follow soon, of a later one.
+    #[inline(always)]
+    pub fn expect_next(&self, several: bool) {
+        if several {
+            self.outbound.expect_more();
+        } else {
+            self.outbound.expect_one();
         }
-    }
-
-    /// See [`Producer::expect_more`](rerail_core::shm::Producer::expect_more).
-    #[inline(always)]
-    pub fn expect_more(&self) {
-        self.outbound.expect_more();
-    }
-
-    /// See [`Producer::expect_one`](rerail_core::shm::Producer::expect_one).
-    #[inline(always)]
-    pub fn expect_one(&self) {
-        self.outbound.expect_one();
     }
 
     #[inline(always)]
@@ -233,9 +235,10 @@ impl Link {
         self.counted.bytes_sent += u64::from(bytes);
     }
 
+    /// Wakes the peer.
     #[cold]
     #[inline(never)]
-    fn wake(&mut self) {
+    pub fn wake(&mut self) {
         self.counted.system_calls += 1;
         socket::ring(&self.socket);
     }
@@ -343,10 +346,11 @@ impl Link {
         self.inbound.front_word()
     }
 
-    /// The message that is due, if it is a short one whose payload lies in its cell.
+    /// The message behind the word that [`front_word`](Self::front_word) has just returned, if it is a short
+    /// one whose payload lies in its cell.
     #[inline(always)]
-    pub fn front_inline(&self) -> Option<Inline<'_, Mapped>> {
-        self.inbound.front_inline(self.inbound.front_word()?)
+    pub fn front_inline(&self, word: u64) -> Option<Inline<'_, Mapped>> {
+        self.inbound.front_inline(word)
     }
 
     /// Takes the message that [`front_inline`](Self::front_inline) has given, with `bytes` of payload; these

@@ -37,6 +37,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 use rerail_core::endpoint::{LineId, PostKind, PostStatus, RailFault};
@@ -53,7 +54,7 @@ pub use ring_reads::{RingReader, RingReads};
 pub use setup::host_id;
 
 use self::connect::Opening;
-use self::link::Link;
+pub(crate) use self::link::Link;
 use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
@@ -66,10 +67,31 @@ use crate::random::random;
 const LISTENER: u64 = 0;
 /// No link.
 const NONE: u32 = u32::MAX;
+/// The next poll has more to do than to look at the rings.
+const SLOW: u8 = 1;
+/// There are more links.
+const OTHERS: u8 = 2;
+/// Links looked at in turn by a call that finds nothing: twice the instructions of an idle call would go to
+/// nine of them.
+const LOOKS: u32 = 2;
 /// Bytes of one read: longer reads are split.
 const READ_BYTES_MAX: u32 = 1 << 30;
 /// Events taken in one look at the sockets.
 const EVENTS_MAX: usize = 64;
+
+/// A message that a look has found: the first word of its cell, and its link.
+pub(crate) struct Front {
+    pub link: NonNull<Link>,
+    pub word: u64,
+}
+
+impl Front {
+    #[inline(always)]
+    fn of(link: &mut Link) -> Option<Front> {
+        let word = link.front_word()?;
+        Some(Front { link: NonNull::from(link), word })
+    }
+}
 
 /// Rings to the other processes of this host.
 #[derive(Debug)]
@@ -79,14 +101,17 @@ pub struct ShmRail {
     links: Vec<Link>,
     /// Place in `links` of each rank's link, or [`NONE`].
     link_of: Vec<u32>,
-    /// The link that the next poll serves first.
-    first: usize,
+    /// Places there of the link that had the last message, and of the last one looked at in turn.
+    recent: u32,
+    next: u32,
     /// Polls until the sockets are looked at.
     until_check: u32,
-    /// The next poll has more to do than to look at the rings.
-    has_slow_work: bool,
+    /// What there is beside the ring of the link that had the last message: [`SLOW`], [`OTHERS`].
+    beside: u8,
     /// Look at the sockets in the next poll, regardless of its number.
     check_sockets: bool,
+    /// The link that the next poll serves first.
+    first: usize,
     options: ShmOptions,
     name: String,
     credentials: Credentials,
@@ -164,12 +189,14 @@ impl ShmRail {
             openings: BTreeMap::new(),
             offers: Offers::default(),
             links: Vec::new(),
+            recent: 0,
+            next: 0,
             link_of: Vec::new(),
             closing: Vec::new(),
             done: VecDeque::new(),
             failed: VecDeque::new(),
             first: 0,
-            has_slow_work: true,
+            beside: SLOW,
             check_sockets: true,
             pieces: Vec::new(),
             counters: RailCounters::default(),
@@ -194,12 +221,19 @@ impl ShmRail {
         }
         self.link_of[rank] = self.links.len() as u32;
         self.links.push(link);
+        if self.links.len() > 1 {
+            self.beside |= OTHERS;
+        }
         // Posts sent at once are reported at the next poll.
         self.done.reserve(self.links.len() * usize::from(self.options.posts_max));
     }
 
     fn remove_link(&mut self, index: usize) -> Link {
+        (self.recent, self.next) = (0, 0);
         let mut link = self.links.swap_remove(index);
+        if self.links.len() < 2 {
+            self.beside &= !OTHERS;
+        }
         core::mem::take(&mut link.counted).add_to(&mut self.counters);
         self.link_of[link.peer.0 as usize] = NONE;
         if let Some(moved) = self.links.get(index) {
@@ -238,20 +272,22 @@ impl ShmRail {
     /// Whether a poll would find nothing to do but a look at the sockets.
     #[inline(always)]
     fn is_quiet(&mut self) -> bool {
-        let Self { done, failed, openings, closing, links, counters, has_slow_work, .. } = self;
+        let Self { done, failed, openings, closing, links, counters, beside, .. } = self;
         let is_quiet = !self.check_sockets
             && done.is_empty()
             && failed.is_empty()
             && openings.is_empty()
             && closing.is_empty()
             && links.iter_mut().all(|link| link.is_quiet(counters));
-        *has_slow_work &= !is_quiet;
+        if is_quiet {
+            *beside &= !SLOW;
+        }
         is_quiet
     }
 
     #[inline(never)]
     fn poll_all(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.has_slow_work = false;
+        self.beside &= !SLOW;
         let mut count = self.report(sink);
         let due = self.until_check == 0;
         if due {
@@ -268,8 +304,10 @@ impl ShmRail {
             count += self.serve_closing(now);
         }
         count += self.report(sink);
-        self.has_slow_work |= self.check_sockets || !self.openings.is_empty() || !self.closing.is_empty();
-        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
+        let has_more = self.check_sockets || !self.openings.is_empty() || !self.closing.is_empty();
+        if has_more || self.links.iter().any(Link::has_slow_work) {
+            self.beside |= SLOW;
+        }
         count
     }
 
@@ -393,19 +431,54 @@ impl ShmRail {
     /// Whether the next [`poll`](Rail::poll) has more to do than to look for messages.
     #[inline(always)]
     pub(crate) fn has_slow_work(&self) -> bool {
-        self.has_slow_work
+        self.beside & SLOW != 0
     }
 
     /// Whether there is more to do than to take the messages of the first ring that has some.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        self.has_slow_work || (self.links.len() > 1 && self.links.iter().any(Link::has_message))
+        self.has_slow_work() || (self.links.len() > 1 && self.links.iter().any(Link::has_message))
     }
 
-    /// The first link whose ring has a message.
+    /// The link that had the last message.
     #[inline(always)]
-    pub(crate) fn first_ready_link(&self) -> Option<usize> {
-        self.links.iter().position(Link::has_message)
+    pub(crate) fn recent_link(&mut self) -> Option<&mut Link> {
+        self.links.get_mut(self.recent as usize)
+    }
+
+    /// The message that its ring has now.
+    #[inline(always)]
+    pub(crate) fn recent_front(&mut self) -> Option<Front> {
+        self.recent_link().and_then(Front::of)
+    }
+
+    /// Whether there is anything beside it to look at.
+    #[inline(always)]
+    pub(crate) fn has_anything_beside(&self) -> bool {
+        self.beside != 0
+    }
+
+    /// The next links, [`LOOKS`] of them: the message of one that has one. So many idle links cost no more
+    /// than a few.
+    #[inline(always)]
+    pub(crate) fn look_in_turn(&mut self) -> Option<Front> {
+        for _ in 0..LOOKS {
+            let next = self.next as usize + 1;
+            let next = if next < self.links.len() { next } else { 0 };
+            self.next = next as u32;
+            let front = Front::of(self.links.get_mut(next)?);
+            if front.is_some() {
+                self.recent = self.next;
+                return front;
+            }
+        }
+        None
+    }
+
+    /// Whether the last [`look_in_turn`](Self::look_in_turn), which found none, has come to the end of all.
+    #[inline(always)]
+    pub(crate) fn has_seen_all(&self) -> bool {
+        self.next < LOOKS
     }
 
     /// Sets the core's line of a peer.
@@ -415,10 +488,9 @@ impl ShmRail {
         }
     }
 
-    /// A link.
-    #[inline(always)]
-    pub(crate) fn link_mut(&mut self, link: usize) -> Option<&mut Link> {
-        self.links.get_mut(link)
+    /// The link to a peer.
+    pub(crate) fn link_to(&mut self, peer: PeerId) -> Option<&mut Link> {
+        self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)
     }
 
     /// The link to a peer, if a short message whose payload fits into its cell can be sent there now; checks
@@ -440,13 +512,13 @@ impl ShmRail {
     /// Takes short messages out of each ring, as many as a burst has, as long as `place` has a place for them
     /// at once; returns how many. Where it has none there is slow-path work.
     pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
-        let Self { links, options, has_slow_work, .. } = self;
+        let Self { links, options, beside, .. } = self;
         let mut count = 0;
         for link in links.iter_mut() {
             let mut left = options.burst;
             while let Some(front_word) = link.front_word() {
                 if !link.take_quick(front_word, &mut place) {
-                    *has_slow_work = true;
+                    *beside |= SLOW;
                     break;
                 }
                 count += 1;
@@ -519,7 +591,7 @@ impl Rail for ShmRail {
             self.callers.insert(key, peer);
             // It may have called before (H-11).
             self.check_sockets = true;
-            self.has_slow_work = true;
+            self.beside |= SLOW;
         }
     }
 
@@ -594,7 +666,7 @@ impl Rail for ShmRail {
         // To a link that is down or has a fault: dropped; the subchannel's end reports it.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         // Its completion is to be reported, it waits for room, or it is to be read.
-        self.has_slow_work = true;
+        self.beside |= SLOW;
         if outgoing.kind != PostKind::Send {
             let memory = self.links[index].memory.as_mut();
             if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {

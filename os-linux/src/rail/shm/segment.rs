@@ -355,14 +355,20 @@ impl Outbound {
         self.ring.has_cell()
     }
 
-    /// Appends a short message whose payload lies in its cell; `true`: the peer must be woken.
+    /// See [`Producer::begin_inline`].
+    #[inline(always)]
+    pub fn begin_inline(&self, short: &Short) {
+        self.ring.begin_inline(short);
+    }
+
+    /// Appends the message of [`begin_inline`](Self::begin_inline); `true`: the peer must be woken.
     ///
     /// # Safety
-    /// As [`Producer::put_inline`].
+    /// As [`Producer::finish_inline`].
     #[inline(always)]
-    pub unsafe fn put_inline(&mut self, short: &Short, from: *const u8) -> bool {
+    pub unsafe fn finish_inline(&mut self, len: u16, flags: u8, from: *const u8) -> bool {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.ring.put_inline(short, from) }
+        unsafe { self.ring.finish_inline(len, flags, from) }
     }
 
     /// See [`Producer::expect_more`].

@@ -326,5 +326,5 @@ fn no_access_is_news() {
 
 /// Whether a ring has a message, or the next poll has more to do.
 fn has_message(rail: &ShmRail) -> bool {
-    rail.has_slow_work() || rail.first_ready_link().is_some()
+    rail.has_slow_work() || rail.links.iter().any(Link::has_message)
 }
