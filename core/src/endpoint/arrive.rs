@@ -11,7 +11,7 @@ use crate::peer::{Channel, ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMB
 use crate::rel::link::State;
 use crate::seq::{Seq, window_is_valid};
 use crate::time::Time;
-use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
+use crate::wire::{self, Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
 
 impl Endpoint<'_> {
     /// A packet's header has arrived from `peer` on `rail`: `header` is exactly the header
@@ -22,7 +22,11 @@ impl Endpoint<'_> {
             Ok(place) => place,
             Err(arrival) => return arrival,
         };
-        match self.arrive(now, channel, rail, sub, header) {
+        let arrived = match wire::segment(header) {
+            Some((common, data)) => self.arrive_segment(now, channel, sub, &common, &data),
+            None => self.arrive(now, channel, rail, sub, header),
+        };
+        match arrived {
             Ok(arrival) => arrival,
             Err(error) => {
                 self.offend(now, channel, error); // G-8
@@ -121,6 +125,7 @@ impl Endpoint<'_> {
         }
         let arrival = match body {
             Body::Eager(_) => unreachable!("taken above"),
+            Body::Data(data) => return self.arrive_data(now, channel, sub, &common, &data),
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
             Body::Aggregate { count } => return self.arrive_aggregate(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
@@ -156,7 +161,6 @@ impl Endpoint<'_> {
             }
             Body::Cts(_)
             | Body::Fin(_)
-            | Body::Data(_)
             | Body::Put(_)
             | Body::PutImmediate(_)
             | Body::Get(_)
@@ -165,6 +169,26 @@ impl Endpoint<'_> {
             | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
         Ok(arrival)
+    }
+
+    /// As [`arrive`](Self::arrive), of a segment: without the space of other kinds.
+    #[inline]
+    fn arrive_segment(
+        &mut self,
+        now: Time,
+        channel: u32,
+        sub: usize,
+        common: &Common,
+        data: &Data,
+    ) -> Result<Arrival, ProtocolError> {
+        match self.let_in(now, channel, sub, common)? {
+            Some(State::Ready) => {
+                self.arrive_acks_of(channel, sub, common)?;
+                self.arrive_data(now, channel, sub, common, data)
+            }
+            Some(_) => Err(ProtocolError::NotConnected), // G-1
+            None => Ok(Arrival::Discard),
+        }
     }
 
     /// Whether what arrives on a rail may have overtaken messages in a ring (S-12): that brings BYE, too.
@@ -355,7 +379,6 @@ impl Endpoint<'_> {
             return Ok(Arrival::Discard);
         }
         match body {
-            Body::Data(data) => return self.arrive_data(now, channel, rail, common, data),
             Body::Put(put) => return self.arrive_put(now, channel, rail, common, put),
             Body::PutImmediate(put) => return self.arrive_put_immediate(now, channel, rail, common, put),
             _ => {}
@@ -384,11 +407,14 @@ impl Endpoint<'_> {
         &mut self,
         now: Time,
         channel: u32,
-        rail: RailId,
+        sub: usize,
         common: &Common,
         data: &Data,
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        if !self.claim_psn(now, channel, UNORDERED, psn)? {
+            return Ok(Arrival::Discard);
+        }
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.op(op);
             let into = match slot.kind() {
@@ -404,7 +430,7 @@ impl Endpoint<'_> {
         });
         let Some(op) = op else {
             self.stats.stale_dropped += 1;
-            self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
+            self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
             return Ok(Arrival::Discard);
         };
         let slot = self.op_mut(op);
@@ -428,8 +454,10 @@ impl Endpoint<'_> {
             return Ok(Arrival::Done);
         }
         slot.places += 1;
-        let place = Place::new(PlaceTo::Op(op), len, UNORDERED, common);
-        Ok(self.open_place(channel, rail, Place { offset: data.offset, ..place }))
+        // What frees the sender's buffer is our FIN, so no bytes are to be acknowledged.
+        let place =
+            Place { offset: data.offset, payload_bytes: 0, ..Place::new(PlaceTo::Op(op), len, UNORDERED, common) };
+        Ok(Arrival::Place { id: self.t.open_place(sub, place), memory: self.t.op_span(op, data.offset, len) })
     }
 
     /// The payload of a placement is in place. A stale id is counted and dropped.

@@ -1,7 +1,7 @@
 //! Payload transfers. A transfer is cut over rails once, when an eligible rail is idle (P-4), then moved
 //! segment by segment, on all its rails in turn (P-3).
 
-use super::packets::{Actions, Step};
+use super::packets::{Actions, STEP, Step};
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Registration};
 use crate::api::action::PostKind;
@@ -21,7 +21,7 @@ use crate::wire::{self, Body, Data, Lane};
 const SEGMENT_BYTES_FIRST: u64 = 32 * 1024;
 
 impl Endpoint<'_> {
-    /// One segment of payload, of the first transfer that can move.
+    /// Segments of payload, of the first transfer that can move.
     pub(super) fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.channel(channel);
         let mut op = slot.queues.bulk.head();
@@ -47,7 +47,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// Moves one segment of a transfer, if a rail that carries a part of it has room.
+    /// Moves segments of a transfer, while a rail that carries a part of it has room.
     fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
         let slot = self.op(op);
         if slot.phase() == Phase::Data && !self.may_send(channel, Lane::Unordered) {
@@ -66,39 +66,54 @@ impl Endpoint<'_> {
                 return Step::Sent;
             }
         }
-        let &Op { single, stripes: set, cursor, granted, .. } = self.op(op);
+        let mut step = Step::Idle;
+        while self.advance_once(now, channel, op, out) == Step::Sent {
+            step = Step::Sent;
+            // Nothing that precedes a transfer comes up meanwhile.
+            let has_room = out.len() + STEP <= out.capacity() && self.t.packets.room() > 0;
+            if self.op(op).all_sent || !has_room || !self.has_window(channel, Lane::Unordered) {
+                break;
+            }
+        }
+        step
+    }
+
+    /// Moves one segment.
+    #[inline]
+    fn advance_once(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
+        let slot = self.op(op);
+        let is_data = slot.phase() == Phase::Data;
+        let &Op { single, stripes: set, cursor, granted, .. } = slot;
+        let feed = self.paths.peer(channel).rooms.feed;
         if let Some(rail) = single {
             let mut stripe = Stripe { next: cursor, end: granted };
-            return self.move_part(now, channel, op, rail, &mut stripe, out);
+            let is_fed = feed >> rail.0 & 1 == 1;
+            return if is_fed { self.move_part(now, channel, op, (rail, rail), &mut stripe, out) } else { Step::Idle };
         }
-        if self.paths.stripe_sets.at(set).helpers != 0 {
+        let &StripeSet { pending, helpers, .. } = self.paths.stripe_sets.at(set);
+        // Whose part is complete; a rail with a pending FIN may take over, too.
+        let free = if is_data { helpers & !pending } else { helpers };
+        if free & feed != 0 {
             self.rebalance(now, channel, op, set); // P-10
         }
-        if self.paths.stripe_sets.at(set).moved != 0 {
-            return self.advance_moved(now, channel, op, out);
-        }
-        let mut parts = self.paths.peer(channel).rooms.feed & self.paths.stripe_sets.at(set).pending;
+        let &StripeSet { pending, moved, .. } = self.paths.stripe_sets.at(set);
+        // Parts that other rails have taken over are tried in turn.
+        let mut parts = if moved == 0 { feed & pending } else { pending };
         while parts != 0 {
-            let part = self.paths.idlest(channel, parts);
-            let mut stripe = self.paths.stripes_of(set)[usize::from(part.0)];
-            if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
+            let (part, rail) = if moved == 0 {
+                let part = self.paths.idlest(channel, parts);
+                (part, part)
+            } else {
+                let part = RailId(parts.trailing_zeros() as u8);
+                (part, self.carrier(op, part))
+            };
+            let mut stripe = self.paths.stripes_of(set)[part.index()];
+            let is_fed = feed >> rail.0 & 1 == 1;
+            if is_fed && self.move_part(now, channel, op, (part, rail), &mut stripe, out) == Step::Sent {
                 self.part_moved(op, part, stripe);
                 return Step::Sent;
             }
             parts &= !(1 << part.0);
-        }
-        Step::Idle
-    }
-
-    /// As [`advance`](Self::advance), for parts that other rails have taken over.
-    fn advance_moved(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
-        let set = self.op(op).stripes;
-        for part in rails_of(self.paths.stripe_sets.at(set).pending) {
-            let mut stripe = self.paths.stripes_of(set)[usize::from(part.0)];
-            if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
-                self.part_moved(op, part, stripe);
-                return Step::Sent;
-            }
         }
         Step::Idle
     }
@@ -227,16 +242,15 @@ impl Endpoint<'_> {
     /// The next segment of a part with `left` bytes. If parts may still move (P-10), about half of the bytes
     /// that its rail is fed at a time, and little while its rate is unknown; as long as none had to move, of
     /// all that it is fed, and the last one is not shorter.
-    fn segment_len(&self, channel: u32, op: u32, rail: RailId, left: u64) -> u64 {
+    fn segment_len(&self, channel: u32, (phase, set): (Phase, u32), rail: RailId, left: u64) -> u64 {
         let facts = self.paths.facts(rail);
         let slot = self.channel(channel);
-        let segment_bytes_max = match self.op(op).phase() {
+        let segment_bytes_max = match phase {
             Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.limits.transfer_bytes_max),
             _ if facts.caps.lossless => facts.segment_bytes_max,
             _ => facts.segment_bytes_max.min(slot.limits.segment_bytes_max),
         };
         let segment_bytes_max = segment_bytes_max.into();
-        let set = self.op(op).stripes;
         if set == NONE || self.paths.stripe_sets.at(set).helpers == 0 {
             return left.min(segment_bytes_max);
         }
@@ -282,20 +296,16 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Moves the next segment of the part planned for rail `part`, or its FIN.
+    /// Moves the next segment of the part planned for rail `part` over the rail that carries it, or its FIN.
     fn move_part(
         &mut self,
         now: Time,
         channel: u32,
         op: u32,
-        part: RailId,
+        (part, rail): (RailId, RailId),
         stripe: &mut Stripe,
         out: &mut Actions,
     ) -> Step {
-        let rail = self.carrier(op, part);
-        if self.paths.peer(channel).rooms.feed >> rail.0 & 1 == 0 {
-            return Step::Idle;
-        }
         let slot = self.op(op);
         let (kind, phase) = (slot.kind(), slot.phase());
         let &Op { keys, remote, granted, fins_due, unconfirmed, cursor, stripes: set, .. } = slot;
@@ -304,10 +314,10 @@ impl Endpoint<'_> {
         }
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
         let offset = stripe.next;
-        let len = self.segment_len(channel, op, part, stripe.end - stripe.next);
+        let rest = stripe.end - stripe.next;
+        let len = self.segment_len(channel, (phase, set), part, rest);
         debug_assert!(len > 0 || granted == 0 || fins_due >> part.0 & 1 == 1, "nothing is left of this part");
         let payload = self.payload(op, offset, len);
-        let rest = stripe.end - stripe.next;
         let key = |key: wire::RemoteKey| wire::RemoteKey { address: key.address.wrapping_add(offset), ..key };
         let is_last = cursor + len >= granted;
         match phase {

@@ -160,17 +160,18 @@ impl Endpoint<'_> {
     }
 
     /// Checks whether an operation is complete, and whether its slot is free.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_if_done(&mut self, op: u32) {
         let slot = self.op(op);
         // Reported, or about to be, and not acknowledged: only the acknowledgment changes anything. Nearly
         // all completions of sends end here.
-        if slot.completed && slot.unacked > 0 && self.config.recovery {
+        if slot.completed && slot.unacked > 0 && self.config.recovery || slot.is_moving() {
             return;
         }
         self.complete_or_free(op);
     }
 
+    #[inline(never)]
     fn complete_or_free(&mut self, op: u32) {
         let recovers = self.config.recovery;
         let slot = self.op_mut(op);
@@ -454,6 +455,18 @@ impl Op {
             self.kind(),
             OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServePut | OpKind::ServeRefusal | OpKind::RefusePut
         )
+    }
+
+    /// Whether a rail has, or is yet to move, a part of this message: then nothing that happens to another
+    /// part of it completes it, or frees its slot.
+    #[inline(always)]
+    const fn is_moving(&self) -> bool {
+        let is_data = !self.completed && matches!(self.phase(), Phase::Data);
+        match self.kind() {
+            OpKind::Send => self.posts > 0 || is_data && !self.fin_seen,
+            OpKind::Recv | OpKind::Part => is_data && (self.places > 0 || self.moved < self.granted),
+            _ => false,
+        }
     }
 
     /// Whether its completion condition is met.

@@ -106,6 +106,12 @@ impl Endpoint<'_> {
             self.wait_for(channel, Shortage::Packets);
             return false;
         }
+        self.has_window(channel, lane)
+    }
+
+    /// The same of the window alone.
+    #[inline]
+    pub(super) fn has_window(&self, channel: u32, lane: Lane) -> bool {
         let slot = self.channel(channel);
         let window = slot.peer_parameters.map_or(0, |peer_parameters| peer_parameters.window).min(self.config.window);
         let lane = if lane == Lane::Ordered { ORDERED } else { UNORDERED };
@@ -357,26 +363,26 @@ impl Endpoint<'_> {
             self.wake(Shortage::Packets);
         }
         let Packet { channel, rail, stamp: posted, .. } = packet;
-        let set = self.t.ops.at(packet.op).stripes;
-        let completed = Completed { channel, rail: RailId(rail), len: packet.len.into(), posted, set };
-        self.paths.note_completed(now, &completed, status == PostStatus::Done);
-        if self.t.channels.at(packet.channel).wants_room() {
-            self.activate(packet.channel);
-        }
         let slot = self.t.ops.at_mut(packet.op);
+        let completed = Completed { channel, rail: RailId(rail), len: packet.len.into(), posted, set: slot.stripes };
+        self.paths.note_completed(now, &completed, status == PostStatus::Done);
         slot.posts -= 1;
-        if packet.what == What::Read && status == PostStatus::Done {
-            slot.moved += u64::from(packet.len);
+        match packet.what {
+            What::Read if status == PostStatus::Done => slot.moved += u64::from(packet.len),
+            What::Fin => self.paths.note_received(now, channel, slot.granted, &mut slot.measured),
+            _ => {}
         }
-        if packet.what == What::Fin {
-            self.paths.note_received(now, packet.channel, slot.granted, &mut slot.measured);
+        let (others, is_carried) = (slot.next_in_packet, slot.stripes != NONE && slot.all_sent && slot.posts == 0);
+        if self.t.channels.at(channel).wants_room() {
+            self.activate(channel);
         }
         if is_failed_read && status == PostStatus::NoAccess {
             self.key_is_invalid(&packet);
         }
-        self.finish_stripes(packet.op);
+        if is_carried {
+            self.finish_stripes(packet.op);
+        }
         // The subchannel of a failed post is reported down; that report decides what follows.
-        let others = self.t.ops.at(packet.op).next_in_packet;
         self.complete_if_done(packet.op);
         if others != NONE {
             self.each_other(others, |slot| slot.posts -= 1);
@@ -402,10 +408,8 @@ impl Endpoint<'_> {
         packet.unacked = false;
         let packet = *packet;
         self.confirm(&packet);
-        if !packet.posted
-            && let Some(key) = self.t.packets.key_at(index)
-        {
-            self.t.packets.remove(key);
+        if !packet.posted {
+            self.t.packets.remove_at(index);
             self.wake(Shortage::Packets);
         }
         let slot = self.t.ops.at_mut(packet.op);

@@ -47,44 +47,48 @@ impl Paths<'_> {
         contended_rate(self.estimated_rate(channel, rail), self.path(channel, rail).contention)
     }
 
-    /// Plans a message over rails of a mask (P-8). `false`: the estimates don't suffice.
-    pub(crate) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
-        let mut rails = [RailState::default(); RAILS_MAX];
+    /// Plans a message over rails of a mask (P-8), and puts their states into `states`, by rail. `false`: the
+    /// estimates don't suffice.
+    pub(crate) fn plan_balanced(
+        &self,
+        now: Time,
+        channel: u32,
+        load: Load,
+        mask: u64,
+        states: &mut [RailState],
+        plan: &mut Plan,
+    ) -> bool {
         for rail in rails_of(mask) {
             let state = self.state_of(now, channel, load, rail);
             if state.rate == Rate::NONE {
                 return false;
             }
-            rails[rail.index()] = state;
+            states[rail.index()] = state;
         }
-        self.plan_parts(load.bytes, mask, &rails[..self.rails.len()], plan)
+        self.plan_parts(load.bytes, mask, &states[..self.rails.len()], plan)
     }
 
     /// The parts of a message that `balanced` cut are complete. Rails that took longer for theirs than the
     /// others, relative to their estimates, share a bottleneck: with each other, or with undeclared traffic.
     /// Updates their rates under contention (P-14).
     pub(crate) fn learn_contention(&mut self, channel: u32, set: u32) {
-        let mut seen = [0u64; RAILS_MAX];
-        let mut most = 0;
-        let mut count = 0;
-        for (rail, seen) in (0..self.rails.len() as u8).map(RailId).zip(&mut seen) {
-            let part = self.parts_of(set)[rail.index()];
-            let latency = self.estimated_latency(channel, rail);
+        let mut seen = heapless::Vec::<_, RAILS_MAX>::new();
+        for (part, rail) in self.parts_of(set).iter().zip((0..self.rails.len() as u8).map(RailId)) {
             let path = self.path(channel, rail);
             if part.bytes < PART_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
                 continue;
             }
-            let reached = bottleneck::reached(path.rate, part.bytes, latency, part.time().0);
-            *seen = reached;
-            most = most.max(reached);
-            count += 1;
+            let latency = self.estimated_latency(channel, rail);
+            // One place a rail.
+            let _ = seen.push((rail, bottleneck::reached(path.rate, part.bytes, latency, part.time().0)));
         }
-        if count < 2 {
+        if seen.len() < 2 {
             return;
         }
-        for (index, reached) in seen.iter().enumerate().filter(|(_, reached)| **reached > 0) {
-            let path = self.path_mut(channel, RailId(index as u8));
-            path.contention = bottleneck::follow(path.contention, *reached, most);
+        let most = seen.iter().map(|&(_, reached)| reached).max().unwrap_or(0);
+        for &(rail, reached) in &seen {
+            let path = self.path_mut(channel, rail);
+            path.contention = bottleneck::follow(path.contention, reached, most);
         }
     }
 
@@ -92,10 +96,15 @@ impl Paths<'_> {
     /// suffice.
     pub(crate) fn balance(&mut self, now: Time, channel: u32, load: Load, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
-        if !self.plan_balanced(now, channel, load, mask, &mut plan) {
+        // Back in its place when they are used.
+        let states = core::mem::take(&mut self.states);
+        let is_planned = self.plan_balanced(now, channel, load, mask, states, &mut plan);
+        let is_kept = is_planned && self.cut_by_plan(channel, load.bytes, states, &plan, stripes);
+        self.states = states;
+        if !is_planned {
             return false;
         }
-        if !self.cut_by_plan(now, channel, load, &plan, stripes) {
+        if !is_kept {
             self.note_cut(now, channel, load.bytes, &plan);
         }
         self.plan_exploration(now, channel, mask, &plan, stripes);
@@ -103,12 +112,16 @@ impl Paths<'_> {
     }
 
     /// Cuts as planned, or as the last message was cut; `true`: the latter (P-11).
-    pub(crate) fn cut_by_plan(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
-        let last = |rail: RailId| {
-            let share = self.path(channel, rail).share;
-            (share, self.state_of(now, channel, load, rail))
-        };
-        let keep = steady::keep(load.bytes, plan, last, stripes);
+    pub(crate) fn cut_by_plan(
+        &self,
+        channel: u32,
+        bytes: u64,
+        states: &[RailState],
+        plan: &Plan,
+        stripes: &mut [Stripe],
+    ) -> bool {
+        let last = |rail: RailId| (self.path(channel, rail).share, states[rail.index()]);
+        let keep = steady::keep(bytes, plan, last, stripes);
         if !keep {
             for chunk in &plan.chunks {
                 stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };

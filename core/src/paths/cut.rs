@@ -57,24 +57,22 @@ impl Paths<'_> {
         mask: u64,
     ) -> Option<(u32, u64)> {
         let set = self.stripe_sets.insert(StripeSet::default())?.index;
-        let mut stripes = [Stripe::default(); RAILS_MAX];
-        let stripes = &mut stripes[..self.rails.len()];
         self.follow_registering();
+        let (row, rails) = (self.row(set), self.rails.len());
+        // Back in the table when they are cut.
+        let all = core::mem::take(&mut self.stripes);
+        let stripes = &mut all[row][..rails];
+        stripes.fill(Stripe::default());
         let weights = self.stripe(now, channel, class, load, mask, stripes);
-        self.stripes_of_mut(set)[..stripes.len()].copy_from_slice(stripes);
-        for (rail, part) in (0..).zip(self.parts_of_mut(set)) {
-            *part = Part::of(RailId(rail), 0, 0);
-        }
+        self.stripes = all;
         let mut used: u64 = 0;
-        for (rail, stripe) in stripes.iter().enumerate() {
-            let bytes = stripe.end - stripe.next;
-            if bytes > 0 {
-                used |= 1 << rail;
-                let weight = weights.map_or(0, |weights| weights[rail]);
-                let rail = RailId(rail as u8);
-                self.parts_of_mut(set)[rail.index()] = Part::of(rail, bytes, weight);
-                self.path_mut(channel, rail).planned += bytes;
-            }
+        for rail in (0..rails as u8).map(RailId) {
+            let Stripe { next, end } = self.stripes_of(set)[rail.index()];
+            let bytes = end - next;
+            let weight = weights.as_ref().map_or(0, |weights| weights[rail.index()]);
+            self.parts_of_mut(set)[rail.index()] = Part::of(rail, bytes, weight);
+            self.path_mut(channel, rail).planned += bytes;
+            used |= u64::from(bytes > 0) << rail.0;
         }
         let is_estimated = self.policies.cut(class).estimates;
         let helpers = if is_estimated { mask } else { 0 };

@@ -5,7 +5,7 @@ use super::policy::{Choice, Load};
 use super::{MessageClass, Paths, Registration};
 use crate::api::config::{Policy, RAILS_MAX};
 use crate::ids::RailId;
-use crate::rail::plan::split::{Plan, Reason};
+use crate::rail::plan::split::{Plan, RailState, Reason};
 use crate::rail::sched::{Candidates, Stripe, of};
 use crate::time::{Nanos, Time};
 use crate::wire::KEYS_MAX;
@@ -154,8 +154,9 @@ impl Paths<'_> {
             carrier = Some(rail);
         } else {
             let load = Load { bytes, is_read };
-            if policies.cut.estimates && self.plan_balanced(now, channel, load, striped, &mut plan) {
-                explanation.kept = self.cut_by_plan(now, channel, load, &plan, &mut stripes);
+            let mut states = [RailState::default(); RAILS_MAX];
+            if policies.cut.estimates && self.plan_balanced(now, channel, load, striped, &mut states, &mut plan) {
+                explanation.kept = self.cut_by_plan(channel, bytes, &states, &plan, &mut stripes);
                 explanation.finish = Some(Nanos(plan.finish_ns));
                 explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
                 explanation.cut = plan.split_ns.map(Nanos);

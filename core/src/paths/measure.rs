@@ -231,6 +231,7 @@ impl Paths<'_> {
     }
 
     /// A rail has completed a post; `is_done`: successfully.
+    #[inline(always)]
     pub(crate) fn note_completed(&mut self, now: Time, completed: &Completed, is_done: bool) {
         let &Completed { channel, rail, len, posted, set } = completed;
         let facts = &self.rails[rail.index()];
@@ -368,12 +369,9 @@ impl Paths<'_> {
             self.peer_mut(channel).is_steady = !self.stripe_sets.at(set).is_rebalanced;
             self.learn_contention(channel, set);
         }
-        for rail in 0..self.rails.len() {
-            let part = self.parts_of(set)[rail];
-            if part.bytes > 0 {
-                let figures = &mut self.figures[rail];
-                (figures.stripe_bytes, figures.stripe_time) = (part.bytes, part.time());
-            }
+        let row = self.row(set);
+        for (part, figures) in self.parts[row].iter().zip(&mut *self.figures).filter(|(part, _)| part.bytes > 0) {
+            (figures.stripe_bytes, figures.stripe_time) = (part.bytes, part.time());
         }
     }
 

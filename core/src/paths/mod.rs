@@ -42,6 +42,7 @@ use crate::api::config::{Config, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;
+use crate::rail::plan::split::RailState;
 use crate::rail::sched::{Stripe, Turn};
 use crate::store::{Arena, ArenaError, Slab};
 use crate::time::Nanos;
@@ -86,6 +87,8 @@ pub(crate) struct Paths<'m> {
     light: [u16; RAILS_MAX],
     /// By rail.
     pub figures: &'m mut [RailStats],
+    /// By rail: what the last message was planned by.
+    states: &'m mut [RailState],
     /// Transfers that are cut.
     pub stripe_sets: Slab<'m, StripeSet>,
     /// By set and rail.
@@ -148,6 +151,7 @@ impl<'m> Paths<'m> {
             lossy: rails.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(!facts.caps.lossless)),
             peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
             figures: arena.take(rails_max, RailStats::default())?,
+            states: arena.take(rails_max, RailState::default())?,
             stripe_sets: Slab::carve(arena, config.bulk_max, StripeSet::default)?,
             stripes: arena.take(stripes, Stripe::default())?,
             parts: arena.take(stripes, Part::default())?,

@@ -334,24 +334,24 @@ impl Paths<'_> {
 
     /// The stripes of a message are complete: updates their rails' weights (P-7).
     pub(crate) fn reweigh(&mut self, channel: u32, set: u32) {
-        let mut times = [StripeTime::default(); RAILS_MAX];
-        let (mut count, mut used) = (0, 0);
-        for index in 0..self.rails.len() {
-            let part = self.parts_of(set)[index];
-            let weight = self.path_mut(channel, RailId(index as u8)).weight;
+        let mut times = heapless::Vec::<_, RAILS_MAX>::new();
+        let mut used = 0;
+        for (part, rail) in self.parts_of(set).iter().zip((0..self.rails.len() as u8).map(RailId)) {
+            let weight = self.path(channel, rail).weight;
             // Weights were set anew in between, or another policy has cut.
             if part.weight == 0 || weight == 0 {
                 continue;
             }
-            times[count] = StripeTime { cut: part.weight, weight, nanos: part.time().0 };
-            used |= 1 << index;
-            count += 1;
+            // One place a rail.
+            let _ = times.push(StripeTime { cut: part.weight, weight, nanos: part.time().0 });
+            used |= 1 << rail.0;
         }
+        let count = times.len();
         if count < 2 {
             return;
         }
         let mut weights = [0; RAILS_MAX];
-        follow(&times[..count], self.policies.alpha, &mut weights[..count]);
+        follow(&times, self.policies.alpha, &mut weights[..count]);
         for (rail, (&weight, time)) in rails_of(used).zip(weights.iter().zip(&times)) {
             self.path_mut(channel, rail).weight = weight;
             let part = self.parts_of(set)[rail.index()];

@@ -72,6 +72,7 @@ impl RecvWindow {
 
     /// The payload of `seq`, which was claimed, is placed. Returns by how many numbers the cumulative
     /// acknowledgment advanced. A number that is not claimed, or received already, changes nothing.
+    #[inline]
     pub fn received(&mut self, bits: &mut [u64], window: u32, seq: Seq) -> u32 {
         if !self.holds(window, seq) {
             return 0;

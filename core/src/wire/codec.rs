@@ -5,7 +5,7 @@
 
 use super::aggregate;
 use super::common::{CommonLayout, Contents, Kind, News, Packet, key_table_bytes, write};
-use super::message::HeadLayout;
+use super::message::{DataLayout, HeadLayout};
 use super::repr::*;
 use heapless::Vec;
 use zerocopy::{Immutable, IntoBytes};
@@ -60,9 +60,13 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
 /// undefined.
 #[inline]
 pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
+    // The headers of most packets are of one size: written as a whole, not cleared and written.
     if let Body::Eager(head) = body {
-        // The header of most packets is of one size: it is written as a whole, not cleared and written.
         let _ = header.extend_from_slice(&eager_header(common, head));
+        return Ok(());
+    }
+    if let Body::Data(data) = body {
+        let _ = header.extend_from_slice(&data_header(common, data));
         return Ok(());
     }
     let needed = body.header_bytes();
@@ -75,10 +79,22 @@ pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADE
 /// Bytes of the header of an eager message.
 pub const EAGER_BYTES: usize = COMMON_BYTES + Kind::Eager.fixed_bytes();
 
+/// Bytes of the header of a segment.
+const DATA_BYTES: usize = COMMON_BYTES + Kind::Data.fixed_bytes();
+
 /// The header of an eager message.
 #[inline(always)]
 fn eager_header(common: &Common, head: &MessageHead) -> [u8; EAGER_BYTES] {
     whole(CommonLayout::lay_out(common, Kind::Eager, head.flags(), EAGER_BYTES), head.into())
+}
+
+/// The header of a segment.
+#[inline(always)]
+fn data_header(common: &Common, data: &Data) -> [u8; DATA_BYTES] {
+    #[derive(IntoBytes, Immutable)]
+    #[repr(C)]
+    struct Whole(CommonLayout, DataLayout);
+    zerocopy::transmute!(Whole(CommonLayout::lay_out(common, Kind::Data, 0, DATA_BYTES), data.into()))
 }
 
 #[inline(always)]
@@ -106,6 +122,14 @@ pub(crate) fn eager(header: &[u8]) -> Option<(Common, u64, u64, u8)> {
     let packet = Packet::new_eager(header.try_into().ok()?)?;
     let (tag, immediate, flags) = packet.short_head()?;
     Some((packet.common(), tag, immediate, flags))
+}
+
+/// The meaning of a header that is one of a segment; `None`: it is another, or wrong.
+#[inline(always)]
+pub(crate) fn segment(header: &[u8]) -> Option<(Common, Data)> {
+    let header: &[u8; DATA_BYTES] = header.try_into().ok()?;
+    let packet = Packet::new_of(Kind::Data, header)?;
+    Some((packet.common(), Data::parse(&packet).ok()?))
 }
 
 /// The header of an eager message that requests nothing, of which only what a caller needs is read.

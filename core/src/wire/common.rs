@@ -214,17 +214,23 @@ impl<'a> Packet<'a> {
         Ok(Packet { common, body, kind })
     }
 
-    /// As [`new_checked`](Self::new_checked) for the header of an eager message; `None`: it is another, or
-    /// wrong.
+    /// As [`new_checked`](Self::new_checked) for the header of a kind of one length with a number and a
+    /// payload; `None`: it is another, or wrong.
     #[inline(always)]
-    pub(super) fn new_eager(bytes: &'a [u8; COMMON_BYTES + Kind::Eager.fixed_bytes()]) -> Option<Packet<'a>> {
+    pub(super) fn new_of<const BYTES: usize>(kind: Kind, bytes: &'a [u8; BYTES]) -> Option<Packet<'a>> {
         let (common, body) = CommonLayout::ref_from_prefix(bytes).ok()?;
         // Version and kind, and reserved bytes and length (W-3, W-6), are neighbours: two comparisons.
         let [.., zero, also_zero, low, high] = *common.as_bytes() else { return None };
-        let is_eager = [common.version, common.kind] == [VERSION, Kind::Eager as u8]
+        let is_of_kind = [common.version, common.kind] == [VERSION, kind as u8]
             && u32::from_le_bytes([zero, also_zero, low, high]) == (bytes.len() as u32) << 16
-            && common.flags.get() & !Kind::Eager.flags_allowed() == 0; // W-5
-        is_eager.then_some(Packet { common, body, kind: Kind::Eager })
+            && common.flags.get() & !kind.flags_allowed() == 0; // W-5
+        is_of_kind.then_some(Packet { common, body, kind })
+    }
+
+    /// [`new_of`](Self::new_of) an eager message.
+    #[inline(always)]
+    pub(super) fn new_eager(bytes: &'a [u8; COMMON_BYTES + Kind::Eager.fixed_bytes()]) -> Option<Packet<'a>> {
+        Packet::new_of(Kind::Eager, bytes)
     }
 
     /// As [`new_eager`](Self::new_eager), of a message with a tag whose header requests nothing, and whose

@@ -249,10 +249,34 @@ impl Contents for Fin {
     }
 }
 
-plain! { Data {
+/// A segment's body, behind the common header.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct DataLayout {
     operation: U64,
     offset: U64,
-} }
+}
+
+impl From<&Data> for DataLayout {
+    #[inline(always)]
+    fn from(data: &Data) -> DataLayout {
+        DataLayout { operation: data.operation.into(), offset: data.offset.into() }
+    }
+}
+
+impl Contents for Data {
+    #[inline]
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let &DataLayout { operation, offset } = packet.body_as()?;
+        Ok(Data { operation: operation.into(), offset: offset.into() })
+    }
+
+    #[inline]
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
+        write(DataLayout::from(self), body);
+        Ok(())
+    }
+}
 
 plain! { Resume {
     target: U64,

@@ -42,7 +42,7 @@ mod rma;
 mod short;
 
 pub use codec::EAGER_BYTES;
-pub(crate) use codec::{PlainEager, eager, emit_into, news, short_header};
+pub(crate) use codec::{PlainEager, eager, emit_into, news, segment, short_header};
 pub(crate) use common::News;
 
 pub use common::{Kind, Packet, header_len, payload_len};

@@ -8,6 +8,7 @@ use crate::fast::{Line, ShortCompletion};
 use crate::op::{Message, Op, Packet, ShortRecord, WindowSlot};
 use crate::paths::{Part, Path, PeerPaths, StripeSet};
 use crate::peer::{Channel, Parked, Sub};
+use crate::rail::plan::split::RailState;
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
 use crate::store::{Arena, Slot};
@@ -179,6 +180,7 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.take::<Path>(channels * rails);
     sum.take::<PeerPaths>(channels);
     sum.take::<RailStats>(rails);
+    sum.take::<RailState>(rails);
     sum.take::<Slot<StripeSet>>(bulk);
     sum.take::<Stripe>(bulk * rails);
     sum.take::<Part>(bulk * rails);

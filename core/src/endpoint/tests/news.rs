@@ -258,9 +258,10 @@ fn unordered_packets_leave_the_express_path_open() {
     assert_eq!(lone.sent_one().common.message_limit, 48);
 }
 
-/// what has no payload brings no bytes nearer to an acknowledgment.
+/// what has no payload brings no bytes nearer to an acknowledgment, nor do segments: FIN frees their
+/// buffers. As packets, they count.
 #[test]
-fn empty_packets_count_no_bytes() {
+fn empty_packets_and_segments_count_no_bytes() {
     let config = Config { ack_bytes: 1, ..small() };
     let mut own = Region::of(&config);
     let mut lone = Lone::connected(&mut own, &config, &[TCP]);
@@ -272,9 +273,13 @@ fn empty_packets_count_no_bytes() {
     let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
     assert_eq!(lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 0), Arrival::Done);
     assert_eq!(lone.sent(), []);
-    let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 1);
-    lone.place(arrival);
-    assert_eq!(lone.sent_one().common.ack_unordered, 3);
+    for n in 1..config.ack_packets.into() {
+        assert_eq!(lone.sent(), [], "before segment {n}");
+        let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: n }), 1);
+        lone.place(arrival);
+    }
+    // FIN and the empty segment, too.
+    assert_eq!(lone.sent_one().common.ack_unordered, 1 + u32::from(config.ack_packets));
 }
 
 /// G-9: a peer that has packets to acknowledge is watched where one of both times is set, whichever.

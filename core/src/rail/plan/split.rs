@@ -138,9 +138,9 @@ pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> b
     let Some(single) = best_single(rails, eligible, bytes) else { return false };
     plan.single = single;
     plan.finish_ns = single.finish_ns;
-    let lines = lines(bytes, eligible, rails);
+    let mut lines = lines(bytes, eligible, rails);
     if lines.len() > 1 {
-        plan.split_ns = contended_rate(bytes, lines, &mut plan.chunks);
+        plan.split_ns = contended_rate(bytes, &mut lines, &mut plan.chunks);
         let margin_ns = rate::scale(single.finish_ns, MARGIN_PERMILLE, 1000).max(MARGIN_NS);
         plan.reason = match plan.split_ns {
             None => Reason::NoSecondChunk,
@@ -214,6 +214,8 @@ fn known(rails: &[RailState], eligible: u64) -> impl Iterator<Item = (usize, &Ra
 }
 
 /// The candidates of a split: rails with a smallest chunk that fits into the message.
+// Inlined: its result is large.
+#[inline(always)]
 fn lines(bytes: u64, eligible: u64, rails: &[RailState]) -> Lines {
     let line = |(rail, state): (usize, &RailState)| {
         let min = u64::from(state.chunk_bytes_min.max(1)).next_multiple_of(CUT_ALIGN);
@@ -226,8 +228,8 @@ fn lines(bytes: u64, eligible: u64, rails: &[RailState]) -> Lines {
 }
 
 /// The optimum; `None` if one rail is.
-fn contended_rate(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) -> Option<u64> {
-    let mut best_ns = enter(&mut lines, bytes);
+fn contended_rate(bytes: u64, lines: &mut Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) -> Option<u64> {
+    let mut best_ns = enter(lines, bytes);
     let mut used = lines.iter().take_while(|line| line.entry_ns <= best_ns).count();
     let least: u64 = lines[..used].iter().map(|line| line.min).fold(0, u64::saturating_add);
     if least > bytes {
@@ -242,17 +244,17 @@ fn contended_rate(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MA
             }
             best_ns = at_ns;
             used = set.iter().take_while(|line| line.entry_ns <= best_ns).count();
-            lines = set;
+            *lines = set;
         }
     }
     lines.truncate(used);
     if lines.len() < 2 {
         return None;
     }
-    for line in &mut lines {
+    for line in lines.iter_mut() {
         line.bytes = line.moved(best_ns);
     }
-    apportion(&mut lines, bytes, chunks);
+    apportion(lines, bytes, chunks);
     lines.iter().map(|line| line.done_ns(line.bytes)).max()
 }
 

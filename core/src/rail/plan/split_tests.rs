@@ -137,7 +137,7 @@ proptest! {
         prop_assert!(plan.finish_ns <= plan.single.finish_ns);
         let mut finish = plan.single.finish_ns as f64;
         let mut chunks = Vec::new();
-        if let Some(split_ns) = contended_rate(bytes, lines(bytes, ALL, &rails), &mut chunks) {
+        if let Some(split_ns) = contended_rate(bytes, &mut lines(bytes, ALL, &rails), &mut chunks) {
             prop_assert_eq!(plan.split_ns, Some(split_ns));
             finish = finish.min(check(&rails, bytes, &chunks, split_ns)?);
         }
