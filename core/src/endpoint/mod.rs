@@ -392,6 +392,12 @@ impl<'m> Endpoint<'m> {
         }
     }
 
+    /// Whether [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[inline]
+    pub fn is_timeout_due(&self, now: Time) -> bool {
+        self.t.timers.is_due(now) || self.keepalive_at <= now
+    }
+
     /// As [`next_timeout`](Self::next_timeout), without keep-alive ([`Config::keepalive`]), which continues
     /// while peers are connected: `None` when nothing is in progress or pending. For tests, which end when
     /// every endpoint is idle; a host that sleeps until this time does not detect peers that are gone.

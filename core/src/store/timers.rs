@@ -11,13 +11,19 @@ pub struct Timers<'m> {
     place: &'m mut [u32],
     at: &'m mut [Time],
     len: usize,
+    /// The earliest deadline: checked far more often than changed.
+    first: Time,
 }
+
+/// Later than all deadlines.
+const NEVER: Time = Time(u64::MAX);
 
 impl<'m> Timers<'m> {
     /// No timer running.
     pub fn carve(arena: &mut Arena<'m>, capacity: u32) -> Result<Self, ArenaError> {
         let n = capacity as usize;
-        Ok(Timers { heap: arena.take(n, NONE)?, place: arena.take(n, NONE)?, at: arena.take(n, Time(0))?, len: 0 })
+        let (heap, place, at) = (arena.take(n, NONE)?, arena.take(n, NONE)?, arena.take(n, Time(0))?);
+        Ok(Timers { heap, place, at, len: 0, first: NEVER })
     }
 
     /// Sets timer `id` to `at`, whether it ran or not.
@@ -31,6 +37,11 @@ impl<'m> Timers<'m> {
             }
             place => self.place_entry(place as usize, id),
         }
+        self.find_first();
+    }
+
+    fn find_first(&mut self) {
+        self.first = if self.len > 0 { self.at[self.heap[0] as usize] } else { NEVER };
     }
 
     /// Stops timer `id`, if it runs.
@@ -50,6 +61,7 @@ impl<'m> Timers<'m> {
             let moved = self.heap[self.len];
             self.place_entry(place, moved);
         }
+        self.find_first();
     }
 
     /// How many run.
@@ -71,7 +83,13 @@ impl<'m> Timers<'m> {
     /// The earliest deadline.
     #[inline]
     pub fn next(&self) -> Option<Time> {
-        (self.len > 0).then(|| self.at[self.heap[0] as usize])
+        (self.len > 0).then_some(self.first)
+    }
+
+    /// Whether one is due.
+    #[inline(always)]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.first <= now
     }
 
     /// Takes one timer that is due, the earliest first, and returns when it was due.

@@ -17,6 +17,7 @@ use crate::rail::{Outgoing, Piece, ShortPlace};
 impl Engine {
     /// Sends a small message that nothing is special about, whose segments are checked. `None`: nothing has
     /// happened.
+    #[inline(always)]
     pub(super) fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>) -> Option<OpId> {
         let Engine { rails, core, memory, at_once, .. } = self;
         let (from, len) = sole_piece(memory, send.segments)?;

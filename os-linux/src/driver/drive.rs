@@ -58,6 +58,9 @@ pub(super) struct Scratch {
 pub(super) struct Reports {
     /// Something of it is left to do.
     pub(super) is_pending: bool,
+    /// Rails whose address has changed, and those whose registrations are gone: bit per rail.
+    moved: u64,
+    reset: u64,
     /// Peer addresses received and not yet passed on.
     peer_addresses: Vec<PeerAddress>,
     /// The peers' names, where they have names.
@@ -122,7 +125,7 @@ impl Engine {
         let mut done = 0;
         *last = now;
         let reports = &mut scratch.reports;
-        let mut sink = CoreSink { core, memory, rail: RailId(0), now, moved: 0, reset: 0, reports };
+        let mut sink = CoreSink { core, memory, rail: RailId(0), now, reports };
         rails.poll_each(|slot, rail| {
             if SOME && wanted >> slot.id.0 & 1 == 0 {
                 return 1;
@@ -135,10 +138,6 @@ impl Engine {
             }
             count
         });
-        if sink.moved | sink.reset != 0 {
-            let (moved, reset) = (sink.moved, sink.reset);
-            follow(core, rails, moved, reset);
-        }
         done
     }
 
@@ -150,7 +149,7 @@ impl Engine {
             self.follow_reports();
         }
         let Engine { core, .. } = self;
-        if core.next_timeout().is_some_and(|due| due <= now) {
+        if core.is_timeout_due(now) {
             core.handle_timeout(now);
             done += 1;
         }
@@ -160,8 +159,10 @@ impl Engine {
     /// Follows reports that are not for the core.
     #[cold]
     fn follow_reports(&mut self) {
-        let Engine { rails, scratch, .. } = self;
+        let Engine { rails, core, scratch, .. } = self;
         scratch.reports.is_pending = false;
+        let [moved, reset] = [&mut scratch.reports.moved, &mut scratch.reports.reset].map(std::mem::take);
+        follow(core, rails, moved, reset);
         // Before anything is dialled (F-12).
         for PeerAddress { peer, rail, at } in scratch.reports.peer_addresses.drain(..) {
             set_peer_address(rails, peer, rail, &at);
@@ -329,9 +330,8 @@ impl Engine {
             let now = read_clock.map_or(*last, |read| read());
             *last = now;
             let reports = &mut scratch.reports;
-            let mut sink = CoreSink { core, memory, rail: id, now, moved: 0, reset: 0, reports };
+            let mut sink = CoreSink { core, memory, rail: id, now, reports };
             done += rail.poll(now, &mut sink);
-            debug_assert!(sink.moved | sink.reset == 0, "a rail that loses nothing has moved, or its registrations");
         }
         if self.core.is_active() || self.scratch.reports.is_pending { done + self.carry_on() } else { done }
     }
@@ -560,9 +560,6 @@ struct CoreSink<'a> {
     memory: &'a Memory,
     rail: RailId,
     now: Time,
-    /// Rails whose address has changed, and those whose registrations are gone: bit per rail.
-    moved: u64,
-    reset: u64,
     reports: &'a mut Reports,
 }
 
@@ -638,12 +635,14 @@ unsafe impl Sink for CoreSink<'_> {
     }
 
     fn reset(&mut self) {
-        self.reset |= 1 << self.rail.0;
+        self.reports.reset |= 1 << self.rail.0;
+        self.reports.is_pending = true;
         self.core.handle_rail_event(self.now, RailEvent::Reset { rail: self.rail });
     }
 
     fn moved(&mut self) {
-        self.moved |= 1 << self.rail.0;
+        self.reports.moved |= 1 << self.rail.0;
+        self.reports.is_pending = true;
     }
 
     fn unknown_caller(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {

@@ -94,7 +94,10 @@ impl Rails {
             if !slot.is_calm
                 && let Some(rail) = either(rail, &mut self.shm)
             {
-                slot.is_calm = poll(slot, rail) == 0 && slot.is_loopback;
+                let found = poll(slot, rail);
+                if slot.is_loopback {
+                    slot.is_calm = found == 0;
+                }
             }
         }
     }

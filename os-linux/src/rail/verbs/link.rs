@@ -139,6 +139,12 @@ pub(super) enum Ends {
 }
 
 impl Link {
+    /// The peer whose messages on it are for the core; `None`: they are dropped.
+    #[inline(always)]
+    pub fn takes_messages(&self) -> Option<PeerId> {
+        (self.is_up_reported && !self.ignores_messages).then_some(self.peer)
+    }
+
     /// Its halves; `None` with RC.
     pub fn halves(&self) -> Option<&Halves> {
         if let Ends::Xrc(halves) = &self.ends { Some(halves) } else { None }

@@ -69,6 +69,12 @@ impl<D: Device> VerbsRail<D> {
         taken + self.harvest_more(sink)
     }
 
+    /// As [`harvest`](Self::harvest), beside other work.
+    #[inline(never)]
+    fn harvest_also(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
+        self.harvest(more, sink)
+    }
+
     /// Takes the batch to the core; returns how many there were.
     #[inline(always)]
     fn take_batch(&mut self, sink: &mut dyn Sink) -> usize {
@@ -92,6 +98,12 @@ impl<D: Device> VerbsRail<D> {
         at
     }
 
+    /// As [`take_batch`](Self::take_batch), not the first.
+    #[inline(never)]
+    fn take_batch_also(&mut self, sink: &mut dyn Sink) -> usize {
+        self.take_batch(sink)
+    }
+
     /// Further batches, after a full one.
     #[inline(never)]
     fn harvest_more(&mut self, sink: &mut dyn Sink) -> usize {
@@ -110,7 +122,7 @@ impl<D: Device> VerbsRail<D> {
                 return taken;
             }
             more = self.collect_batch();
-            taken += self.take_batch(sink);
+            taken += self.take_batch_also(sink);
             batches += 1;
         }
     }
@@ -243,7 +255,7 @@ impl<D: Device> VerbsRail<D> {
         let mut ended_objects = heapless::Vec::new();
         done += self.take_events(next, &mut ended_objects);
         let more = self.collect_batch();
-        done += self.harvest(more, sink);
+        done += self.harvest_also(more, sink);
         self.unfinished |= ended_objects.is_full();
         self.attend(Some(&ended_objects), done, sink)
     }

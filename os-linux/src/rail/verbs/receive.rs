@@ -12,7 +12,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::wire::{self, HEADER_BYTES_MAX};
 use rerail_verbs::contract::{Device, PostError, RecvWr, Sge, Status};
 
-use super::link::Phase;
+use super::link::{Link, Phase};
 use super::srq::{QUEUES_MAX, Queue, Queues};
 use super::{Tag, VerbsRail, codes};
 use crate::rail::{ShortPlace, Sink};
@@ -85,7 +85,7 @@ fn place_of(queues: &Queues, place: u32) -> u64 {
 
 impl<D: Device> VerbsRail<D> {
     /// A receive is over: its queue pair's number, status, and bytes.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn message_received(
         &mut self,
         place: u32,
@@ -104,11 +104,12 @@ impl<D: Device> VerbsRail<D> {
         } else if matches!(link.phase, Phase::Called) {
             self.receives.held.push_back((place, bytes, index));
         } else {
+            let from = link.takes_messages();
             if !std::mem::replace(&mut link.confirmed, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
                 self.mark_dirty();
             }
-            self.deliver_message(place, bytes, index, sink);
+            self.deliver_message(place, bytes, (index, from), sink);
         }
     }
 
@@ -126,12 +127,14 @@ impl<D: Device> VerbsRail<D> {
 
     #[inline(never)]
     fn deliver_held(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) {
-        self.deliver_message(place, bytes, index, sink);
+        let from = self.links.get(index).and_then(Link::takes_messages);
+        self.deliver_message(place, bytes, (index, from), sink);
     }
 
+    /// Takes a message to the core, if one of its link is to come to it: from that peer.
     #[inline(always)]
-    fn deliver_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) {
-        let taken = self.place_message(place, bytes, index, sink);
+    fn deliver_message(&mut self, place: u32, bytes: u32, (index, from): (u32, Option<PeerId>), sink: &mut dyn Sink) {
+        let taken = from.is_none_or(|peer| self.place_message(place, bytes, peer, sink));
         self.receives.give_back(place);
         if !taken {
             self.note_corrupt(index);
@@ -150,11 +153,7 @@ impl<D: Device> VerbsRail<D> {
     /// Takes one message to the core; `false`: it is no packet, or the core requests that the
     /// subchannel be closed.
     #[inline(always)]
-    fn place_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) -> bool {
-        let Some(link) = self.links.get(index).filter(|link| link.is_up_reported && !link.ignores_messages) else {
-            return true;
-        };
-        let peer = link.peer;
+    fn place_message(&mut self, place: u32, bytes: u32, peer: PeerId, sink: &mut dyn Sink) -> bool {
         let at = place_of(&self.layout.queues, place);
         let bytes = bytes as usize;
         self.slab.get_front(at, bytes, &mut self.scratch.header);
