@@ -4,9 +4,11 @@
 //! (through the shm rail) other processes read and write them while requests are under way. This process does
 //! so only while the transport is driven, which needs it borrowed mutably. Devices and other processes do so
 //! at any time, but only to memory of requests that are not over: a peer gets keys and addresses with a
-//! rendezvous only, F-2 ends its access before the completion, and windows are served by this process. So a
-//! reference exists only while the transport is borrowed, and only to bytes of no such request (a shared one:
-//! of none that writes). A peer that keeps a key and writes later breaks the protocol; over verbs it can.
+//! rendezvous only, F-2 ends its access before the completion, and windows are served by this process, but
+//! for windows of memory that peers of the host may write (`alloc_window`, L-26). So a reference exists only
+//! while the transport is borrowed, and only to bytes of no such request (a shared one: of none that writes)
+//! and no such window. A peer that keeps a key or a mapping and writes later breaks the protocol; over verbs
+//! and to such memory it can.
 //!
 //! Invariants: every range handed to a rail lies inside a region; a region is unmapped only when the core
 //! names it in no request and in no window; an id of a freed region names nothing.
@@ -113,8 +115,8 @@ impl Mapping {
         }
     }
 
-    /// As [`new`](Self::new), of a file that other processes can map, for reading only.
-    fn shared(bytes: usize) -> Result<(Self, OwnedFd), MemoryError> {
+    /// As [`new`](Self::new), of a file that other processes can map, for reading only unless `is_writable`.
+    fn shared(bytes: usize, is_writable: bool) -> Result<(Self, OwnedFd), MemoryError> {
         if bytes == 0 || isize::try_from(bytes).is_err() {
             return Err(MemoryError::BadLength { bytes });
         }
@@ -134,8 +136,9 @@ impl Mapping {
         let mapped = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, &file, 0) }.map_err(system)?;
         let start = NonNull::new(mapped.cast::<u8>()).ok_or(system(Errno::NOMEM))?;
         let mapping = Mapping { start, len: bytes };
-        // From here on no other process can write to it through the file: references to its bytes may exist.
-        fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL).map_err(system)?;
+        // Unless writable, no other process can write to it through the file from here on.
+        let write = if is_writable { SealFlags::empty() } else { SealFlags::FUTURE_WRITE };
+        fs::fcntl_add_seals(&file, write | SealFlags::SEAL).map_err(system)?;
         Ok((mapping, file))
     }
 
@@ -170,6 +173,8 @@ struct Region {
     /// Its id; the next one, with [`UNUSED`], while there is no region.
     id: u64,
     origin: Option<Origin>,
+    /// Peers may map it for writing.
+    is_peer_writable: bool,
 }
 
 // SAFETY: memory belongs to the process, not to a thread, and `adopt`'s contract covers adopted memory.
@@ -189,8 +194,13 @@ impl Memory {
     /// No regions, and a pool of so many bytes.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Mapping::new(pool_bytes)?;
-        let pool =
-            Region { start: mapping.start.as_ptr(), len: pool_bytes, id: UNUSED, origin: Some(Origin::Owned(mapping)) };
+        let pool = Region {
+            start: mapping.start.as_ptr(),
+            len: pool_bytes,
+            id: UNUSED,
+            origin: Some(Origin::Owned(mapping)),
+            is_peer_writable: false,
+        };
         Ok(Memory { slots: Vec::new(), free: Vec::new(), pool })
     }
 
@@ -203,10 +213,18 @@ impl Memory {
         self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))
     }
 
-    /// Maps a region of `bytes` zeroed bytes that other processes can map, by the file, for reading.
-    pub(crate) fn alloc_shared(&mut self, bytes: usize) -> Result<(RegionId, OwnedFd), MemoryError> {
-        let (mapping, file) = Mapping::shared(bytes)?;
-        Ok((self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))?, file))
+    /// Maps a region of `bytes` zeroed bytes that other processes can map, by the file, for reading, and for
+    /// writing if `is_writable`.
+    pub(crate) fn alloc_shared(&mut self, bytes: usize, is_writable: bool) -> Result<(RegionId, OwnedFd), MemoryError> {
+        let (mapping, file) = Mapping::shared(bytes, is_writable)?;
+        let region = self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))?;
+        self.slots[(region.0 & REGIONS_MAX as u32) as usize].is_peer_writable = is_writable;
+        Ok((region, file))
+    }
+
+    /// Whether peers may map a region for writing.
+    pub(crate) fn is_peer_writable(&self, id: RegionId) -> bool {
+        self.region(id).is_ok_and(|region| region.is_peer_writable)
     }
 
     /// Takes the caller's memory as a region.
@@ -231,7 +249,13 @@ impl Memory {
             Some(index) => index,
             None if self.slots.len() < REGIONS_MAX => {
                 let index = self.slots.len() as u32;
-                self.slots.push(Region { start, len: 0, id: u64::from(index) | UNUSED, origin: None });
+                self.slots.push(Region {
+                    start,
+                    len: 0,
+                    id: u64::from(index) | UNUSED,
+                    origin: None,
+                    is_peer_writable: false,
+                });
                 index
             }
             None => return Err(MemoryError::TooManyRegions { max: REGIONS_MAX }),
@@ -239,7 +263,7 @@ impl Memory {
         let slot = &mut self.slots[index as usize];
         // Without `UNUSED`.
         let id = slot.id as u32;
-        *slot = Region { start, len, id: id.into(), origin: Some(origin) };
+        *slot = Region { start, len, id: id.into(), origin: Some(origin), is_peer_writable: false };
         Ok(RegionId(id))
     }
 

@@ -107,7 +107,8 @@ pub struct PerfArgs {
     /// puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
-    /// Use memory that the other rank may map (`Transport::alloc_shared`).
+    /// Use memory that the other rank may map (`Transport::alloc_shared`), and write where puts go
+    /// (`alloc_window`).
     #[arg(long)]
     pub mapped: bool,
     /// Rewrite the data before each message, as applications do, and so send one at a time: the receiver's

@@ -96,6 +96,8 @@ pub fn accesses(
         for _ in 0..batches.batch {
             let (sent, received) = (end.sent, end.received);
             (0..window).try_for_each(|_| end.access(access))?;
+            // Those that needed no peer are complete.
+            end.take()?;
             end.until(sent + window, received)?;
         }
         Ok(())
@@ -243,26 +245,33 @@ impl<'s> End<'s> {
         Ok(())
     }
 
+    /// Takes what is complete.
+    #[inline]
+    fn take(&mut self) -> Result<(), KernelError> {
+        let shorts = self.transport.poll_shorts();
+        let received = shorts.iter().filter(|done| done.cookie == RECEIVE).count() as u64;
+        let is_short = !shorts.is_empty();
+        self.sent += shorts.len() as u64 - received;
+        self.received += received;
+        // What else there is comes when no short messages do.
+        while !is_short && let Some(event) = self.transport.poll_event() {
+            match event {
+                Event::Completed(done) if done.result.is_err() => return Err(KernelError::PeerGone),
+                Event::Completed(done) if done.cookie == RECEIVE => self.received += 1,
+                Event::Completed(_) => self.sent += 1,
+                Event::PeerUp { .. } | Event::Written(_) => {}
+                Event::PeerClosed { .. } | Event::PeerLost { .. } => return Err(KernelError::PeerGone),
+            }
+        }
+        Ok(())
+    }
+
     /// Drives the transport until so many sends and receives are complete.
     fn until(&mut self, sent: u64, received: u64) -> Result<(), KernelError> {
         let mut polls = 0u32;
         while self.sent < sent || self.received < received {
             self.transport.progress();
-            let shorts = self.transport.poll_shorts();
-            let received = shorts.iter().filter(|done| done.cookie == RECEIVE).count() as u64;
-            let is_short = !shorts.is_empty();
-            self.sent += shorts.len() as u64 - received;
-            self.received += received;
-            // What else there is comes when no short messages do.
-            while !is_short && let Some(event) = self.transport.poll_event() {
-                match event {
-                    Event::Completed(done) if done.result.is_err() => return Err(KernelError::PeerGone),
-                    Event::Completed(done) if done.cookie == RECEIVE => self.received += 1,
-                    Event::Completed(_) => self.sent += 1,
-                    Event::PeerUp { .. } | Event::Written(_) => {}
-                    Event::PeerClosed { .. } | Event::PeerLost { .. } => return Err(KernelError::PeerGone),
-                }
-            }
+            self.take()?;
             polls += 1;
             if polls.is_multiple_of(CHECK_INTERVAL) {
                 // Where there are fewer processors than ranks, the other end may be waiting for this one's.

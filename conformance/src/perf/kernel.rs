@@ -51,11 +51,13 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates both, such that the other side may map them or not, and writes to both: pages that were
-    /// never written are all the same one, which no application's memory is.
+    /// Allocates both, such that the other side may map them (and write the latter) or not, and writes to
+    /// both: pages that were never written are all the same one, which no application's memory is.
     pub fn allocate(session: &mut Session, bytes: u64, mapped: bool) -> Result<Buffers, SessionError> {
-        let alloc = if mapped { Session::alloc_shared } else { Session::alloc };
-        let (outgoing, incoming) = (alloc(session, bytes)?, alloc(session, bytes)?);
+        let (outgoing, incoming) = match mapped {
+            true => (session.alloc_shared(bytes)?, session.alloc_window(bytes)?),
+            false => (session.alloc(bytes)?, session.alloc(bytes)?),
+        };
         let key = window_key(session.rank());
         for region in [outgoing, incoming] {
             pattern::fill(&key, 0, session.bytes_mut(Seg::new(region, 0, bytes)));

@@ -246,8 +246,8 @@ fn judge_window(args: &PerfArgs, session: &mut Session, pair: Pair, buffers: &Bu
     session.barrier(0)?;
     if args.verify && args.op == Operation::Put && session.rank() == pair.second {
         let largest = args.sizes.iter().copied().max().unwrap_or(8).min(buffers.bytes);
-        let written = session.bytes(Seg::new(buffers.incoming, 0, largest));
-        if let Some(difference) = pattern::compare(&window_key(pair.first), 0, written) {
+        let written = session.copied(Seg::new(buffers.incoming, 0, largest));
+        if let Some(difference) = pattern::compare(&window_key(pair.first), 0, &written) {
             return Err(Failure::verification(format!("rank {}, after puts: {}", pair.second, describe(&difference))));
         }
     }

@@ -328,6 +328,12 @@ impl Session {
         Ok(self.transport.alloc_shared(bytes.max(1))?)
     }
 
+    /// As [`alloc_shared`](Self::alloc_shared), of memory in whose windows these ranks put by themselves.
+    pub fn alloc_window(&mut self, bytes: u64) -> Result<RegionId, SessionError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(self.transport.alloc_window(bytes.max(1))?)
+    }
+
     /// Gives a region back.
     pub fn free(&mut self, region: RegionId) -> Result<(), SessionError> {
         Ok(self.transport.free(region)?)
@@ -341,6 +347,13 @@ impl Session {
     /// As [`bytes`](Self::bytes), for writing: no request in progress may name them.
     pub fn bytes_mut(&mut self, seg: Seg) -> &mut [u8] {
         self.transport.part_mut(&seg).expect("the tool's own memory, not in use")
+    }
+
+    /// A copy of bytes of an allocated region, which peers may be writing.
+    pub fn copied(&self, seg: Seg) -> Vec<u8> {
+        let mut bytes = vec![0; seg.len as usize];
+        self.transport.read(seg.at, &mut bytes).expect("the tool's own memory");
+        bytes
     }
 
     // ---- requests

@@ -62,6 +62,8 @@ mod feed;
 mod pump;
 // Small messages over rails that can lose: sent at submission, received in one call.
 mod at_once;
+// Puts and gets that a rail carries out at once.
+mod direct;
 // Statistics, state and fill levels.
 mod inspect;
 // `Debug`.
@@ -83,6 +85,7 @@ pub use crate::api::request::*;
 pub use crate::api::stats::Stats;
 pub use crate::fast::{LineId, ShortCompletion};
 pub use at_once::AtOnce;
+pub use direct::DirectRequest;
 pub use express::{NextPlace, ShortArrival, ShortPost, ShortReceived, Waiting};
 pub use inspect::{InUse, Usage};
 pub use rails::{RailHealth, RailState};

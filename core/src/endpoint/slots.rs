@@ -26,6 +26,10 @@ use crate::wire::{RemoteKey, RemoteKeys};
 pub(super) const DIRECT: u32 = 1 << 31;
 /// A send that is complete when it is submitted; its generation counts them.
 pub(super) const SENT: u32 = 1 << 30;
+/// Index of the ids of puts and gets without one; 1 more than [`SENT`] is that of `express::WAITED`.
+const PUT: u32 = SENT | 2;
+/// See [`PUT`].
+const GOT: u32 = SENT | 3;
 
 impl Endpoint<'_> {
     /// Puts a channel on the list of those with something to send.
@@ -482,11 +486,21 @@ impl Endpoint<'_> {
 }
 
 impl ShortCompletion {
-    /// What it is about: a send or a receive.
+    /// What it is about: a message, or a put or get that was carried out at once.
     #[inline]
     pub const fn kind(&self) -> RequestKind {
-        if self.operation.0.index == SENT { RequestKind::Send } else { RequestKind::Recv }
+        match self.operation.0.index {
+            SENT => RequestKind::Send,
+            PUT => RequestKind::Put,
+            GOT => RequestKind::Get,
+            _ => RequestKind::Recv,
+        }
     }
+}
+
+/// The id of the n-th put or get that is complete when it is submitted.
+pub(super) const fn one_sided_id(is_put: bool, count: u32) -> OpId {
+    OpId(Key { index: if is_put { PUT } else { GOT }, generation: count })
 }
 
 /// The id of a receive without an operation.

@@ -429,13 +429,16 @@ impl Endpoint<'_> {
         Ok(WindowId(key))
     }
 
+    /// The key of a window that may be released: no request is served from it.
+    pub fn releasable(&self, window: WindowId) -> Result<u64, DeregisterError> {
+        let slot = self.t.windows.get(window.0).ok_or(DeregisterError::Unknown)?;
+        if slot.users > 0 { Err(DeregisterError::Busy) } else { Ok(slot.key) }
+    }
+
     /// Ends the exposure. Later access by peers is refused.
     pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
-        let slot = self.t.windows.get(window.0).ok_or(DeregisterError::Unknown)?;
-        if slot.users > 0 {
-            return Err(DeregisterError::Busy);
-        }
-        if let Ok(at) = self.t.window_by_key(slot.key) {
+        let key = self.releasable(window)?;
+        if let Ok(at) = self.t.window_by_key(key) {
             let len = self.t.windows_len;
             self.t.windows_by_key.copy_within(at + 1..len, at);
             self.t.windows_len -= 1;

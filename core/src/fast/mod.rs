@@ -19,7 +19,8 @@ use crate::wire::{Counts, Short};
 /// Messages for which a line is opened at once: then the tables are looked at again.
 pub(crate) const TURN: u32 = 128;
 
-/// A completion of the express path: a message that was sent, or received whole into its buffer.
+/// A completion of the express path: a message that was sent, or received whole into its buffer; or a put or
+/// get that was carried out at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct ShortCompletion {

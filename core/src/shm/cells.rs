@@ -41,6 +41,12 @@ pub trait Cells {
     fn producer_waits(&self) -> &Self::Flag;
     /// Which memory the producer offers to be mapped (L-18); 0: none.
     fn offer(&self) -> &Self::Wide;
+    /// The number of the producer's list of windows (L-25); 0: there is none now.
+    fn windows(&self) -> &Self::Wide;
+    /// Word `word`, 0 to 3, of place `index` in that list, which is below `WINDOWS_MAX`.
+    fn window(&self, index: usize, word: usize) -> &Self::Wide;
+    /// The list by which the producer writes to the consumer's memory at the moment (L-26); 0: it does not.
+    fn putting(&self) -> &Self::Wide;
     /// The side that copies each part of a message (L-22).
     fn claims(&self) -> &Self::Wide;
     /// Cell `index`, which is below `config().cells`.

@@ -7,6 +7,7 @@ use super::cells::{Cells, RingError, Word, wake};
 use super::layout::{
     First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
 };
+use super::windows::{ListedWindow, WINDOWS_MAX};
 use crate::wire::{Counts, HEADER_BYTES_MAX, Short, ShortSource};
 
 /// The side that reads.
@@ -324,6 +325,27 @@ impl<C: Cells> Consumer<C> {
     /// What the producer last passed to [`Producer::offer`](super::Producer::offer); 0 at first.
     pub fn offer(&self) -> u64 {
         self.cells.offer().load(Acquire)
+    }
+
+    /// The number of the producer's list of windows; 0: there is none now.
+    #[inline(always)]
+    pub fn windows(&self) -> u64 {
+        self.cells.windows().load(Acquire)
+    }
+
+    /// The window of this key in the producer's list, with the list's number (L-25).
+    pub fn window(&self, key: u64) -> Option<(u64, ListedWindow)> {
+        let number = self.windows();
+        let words = |index| core::array::from_fn(|word| self.cells.window(index, word).load(Acquire));
+        let mut listed = (0..WINDOWS_MAX).filter_map(|index| ListedWindow::of(words(index)));
+        let found = listed.find(|window| window.key == key)?;
+        // Else it was about to become another list.
+        (number != 0 && self.windows() == number).then_some((number, found))
+    }
+
+    /// The list by which the producer writes to this side's memory at the moment; 0: it does not (L-26).
+    pub fn putting(&self) -> u64 {
+        self.cells.putting().load(Acquire)
     }
 
     /// The side that copies each part of a message that the producer reads out of this side's memory (L-22).

@@ -5,9 +5,12 @@
 //!  128  sleeping          u32, set by the consumer, cleared by the side that wakes it
 //!  256  producer_waits    u32, set by the producer, cleared by the side that wakes it
 //!  264  offer             u64, written by the producer, seldom: see `Producer::offer`
+//!  272  windows           u64, written by the producer, seldom: see `Producer::list_windows`
+//!  320  putting           u64, written by the producer around each direct put
 //!  384  constants         written once by the creator, see `Constants`
 //!  512  claims            u64, see `claims`: the producer reads a message, the consumer owns it
-//!  640  cell 0, cell 1, ...: CELL_BYTES each
+//!  640  window 0, window 1, ...: WINDOW_BYTES each, written by the producer, seldom
+//! 1024  cell 0, cell 1, ...: CELL_BYTES each
 //!    .. annex slot 0, annex slot 1, ...
 //! ```
 //!
@@ -35,6 +38,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::windows::WINDOWS_MAX;
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
 /// Bytes that keep words of different owners apart.
@@ -55,9 +59,17 @@ pub(super) const SLEEPING_AT: usize = LINE_BYTES;
 pub(super) const PRODUCER_WAITS_AT: usize = 2 * LINE_BYTES;
 /// Beside `producer_waits`: both are the producer's, and this one hardly ever changes.
 pub(super) const OFFER_AT: usize = PRODUCER_WAITS_AT + 8;
+/// As [`OFFER_AT`]: the number of the list of windows.
+pub(super) const WINDOWS_AT: usize = OFFER_AT + 8;
+/// The producer's too, in a line of its own: written for each direct put.
+pub const PUTTING_AT: usize = PRODUCER_WAITS_AT + 64;
 pub(super) const CONSTANTS_AT: usize = 3 * LINE_BYTES;
 pub(super) const CLAIMS_AT: usize = 4 * LINE_BYTES;
-pub(super) const CELLS_AT: usize = 5 * LINE_BYTES;
+/// The list of windows.
+pub(super) const LIST_AT: usize = 5 * LINE_BYTES;
+/// Bytes of a window in the list: four words.
+pub(super) const WINDOW_BYTES: usize = 32;
+pub(super) const CELLS_AT: usize = LIST_AT + WINDOWS_MAX * WINDOW_BYTES;
 /// Bytes of a cell: three lines.
 pub(super) const CELL_BYTES: usize = 192;
 /// So many cells ahead of a small message a producer has the line fetched that it will write: it is in the
@@ -251,7 +263,7 @@ pub(super) struct Constants {
 
 impl Constants {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"rrng");
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
 
     pub const fn of(config: RingConfig) -> Self {
         let RingConfig { cells, slots, slot_bytes } = config;

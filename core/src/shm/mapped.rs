@@ -17,10 +17,11 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, PRODUCER_WAITS_AT,
-    RingConfig, RingConfigError, SLEEPING_AT, ring_bytes,
+    CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, LIST_AT, OFFER_AT,
+    PRODUCER_WAITS_AT, PUTTING_AT, RingConfig, RingConfigError, SLEEPING_AT, WINDOW_BYTES, WINDOWS_AT, ring_bytes,
 };
 use super::producer::Producer;
+use super::windows::WINDOWS_MAX;
 
 /// Why memory can't be used as a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -205,6 +206,21 @@ impl Cells for Mapped {
 
     fn offer(&self) -> &AtomicU64 {
         self.at(OFFER_AT)
+    }
+
+    #[inline(always)]
+    fn windows(&self) -> &AtomicU64 {
+        self.at(WINDOWS_AT)
+    }
+
+    fn window(&self, index: usize, word: usize) -> &AtomicU64 {
+        debug_assert!(index < WINDOWS_MAX && word < 4);
+        self.at(LIST_AT + index * WINDOW_BYTES + word * 8)
+    }
+
+    #[inline(always)]
+    fn putting(&self) -> &AtomicU64 {
+        self.at(PUTTING_AT)
     }
 
     fn claims(&self) -> &AtomicU64 {

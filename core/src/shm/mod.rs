@@ -35,6 +35,7 @@
 //!
 //! `layout` defines the memory layout, `producer` and `consumer` are the algorithm over any `cells::Cells`,
 //! `claims` is how both sides copy one message, `offers` which memory the other side may map,
+//! `windows` which of it the other side may access,
 //! `mapped` puts it on raw memory, `model` puts it under the loom model checker.
 
 mod cells;
@@ -49,14 +50,17 @@ mod offers;
 mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod windows;
 
 pub use cells::{PushError, RingError, Word};
 pub use claims::{CLAIM_GENERATIONS, CLAIM_UNITS_MAX, Claimed, OwnerClaims, ReaderClaims};
 pub use consumer::{Consumer, Front, Inline};
 pub use copy::copy_short;
 pub use layout::{
-    CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, fits_inline, ring_bytes,
+    CELLS_MAX, LINE_BYTES, PUTTING_AT, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, fits_inline,
+    ring_bytes,
 };
 pub use mapped::{AttachError, HeavyFence, Mapped, Populate};
 pub use offers::{FileFacts, ListAnswer, ListNumber, ListReader, OFFERS_MAX, OfferedRange, Taken};
 pub use producer::Producer;
+pub use windows::{ListedWindow, WINDOWS_MAX, WindowList};

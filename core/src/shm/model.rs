@@ -86,6 +86,8 @@ struct Shared {
     producer_waits: AtomicU32,
     offer: AtomicU64,
     claims: AtomicU64,
+    windows: AtomicU64,
+    putting: AtomicU64,
     cells: Vec<Cell>,
     slots: Vec<UnsafeCell<[u8; CONFIG.slot_bytes as usize]>>,
     fences: Fences,
@@ -114,6 +116,8 @@ impl Modelled {
             producer_waits: word(),
             offer: AtomicU64::new(0),
             claims: AtomicU64::new(0),
+            windows: AtomicU64::new(0),
+            putting: AtomicU64::new(0),
             cells: (0..CONFIG.cells).map(cell).collect(),
             slots: (0..CONFIG.slots).map(|_| UnsafeCell::new([0; CONFIG.slot_bytes as usize])).collect(),
             fences,
@@ -170,6 +174,18 @@ impl Cells for Modelled {
 
     fn claims(&self) -> &AtomicU64 {
         &self.0.claims
+    }
+
+    fn windows(&self) -> &AtomicU64 {
+        &self.0.windows
+    }
+
+    fn window(&self, _: usize, _: usize) -> &AtomicU64 {
+        unreachable!("the words of a list are guarded by its number, of which the models are")
+    }
+
+    fn putting(&self) -> &AtomicU64 {
+        &self.0.putting
     }
 
     fn cell(&self, index: u32) -> usize {
@@ -576,4 +592,46 @@ fn a_copy_out_of_a_mapping_that_counts_has_the_bytes_of_the_offer() {
 #[should_panic(expected = "another use's bytes")]
 fn missing_owner_fence_lets_a_reader_copy_reused_memory() {
     the_owner_withdraws(false);
+}
+
+/// A peer puts into a window while its owner removes that from its list and gives the memory another use, if
+/// no put is announced (L-26, L-27). `fence_of_owner`: it makes the fence between the two; `heavy`: that is
+/// the one for both sides. loom finds an access to the memory by both at once.
+fn the_window_is_withdrawn(fence_of_owner: bool, heavy: bool) {
+    loom::model(move || {
+        let fences = || if heavy { Modelled::heavy() } else { Fences::Both };
+        // What the owner writes, and what the peer writes.
+        let (own, theirs) = (Modelled::new(Fences::Own), Modelled::new(fences()));
+        own.windows().store(1, Ordering::Release);
+        let memory = Arc::new(UnsafeCell::new(0));
+        let (list, cells, target) = (Consumer::over(own.clone()), theirs.clone(), memory.clone());
+        let thread = thread::spawn(move || {
+            let mut peer = Producer::over(cells.clone());
+            peer.begin_put(1);
+            if list.windows() == 1 {
+                target.with_mut(|bytes| unsafe { *bytes = 1 });
+            }
+            peer.end_put();
+            cells.end();
+        });
+        own.windows().store(2, Ordering::Release);
+        let is_passed = if fence_of_owner { theirs.heavy_fence() } else { true };
+        if is_passed && Consumer::over(theirs).putting() == 0 {
+            memory.with_mut(|bytes| unsafe { *bytes = 2 });
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn no_put_reaches_a_window_that_was_released() {
+    the_window_is_withdrawn(true, false);
+    the_window_is_withdrawn(true, true);
+}
+
+/// That the model can fail.
+#[test]
+#[should_panic]
+fn missing_owner_fence_lets_a_put_reach_released_memory() {
+    the_window_is_withdrawn(false, false);
 }

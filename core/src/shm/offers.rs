@@ -60,8 +60,6 @@ pub struct FileFacts {
     pub is_memory: bool,
     /// It can't become shorter.
     pub keeps_its_bytes: bool,
-    /// No process can map it for writing from now on.
-    pub is_read_only: bool,
     /// What it guarantees stays so.
     pub is_sealed: bool,
     /// Its length.
@@ -74,7 +72,7 @@ impl FileFacts {
     /// Whether so many bytes of it may be mapped (L-20). Else its owner could end this process by a signal:
     /// by memory that is cut, or that can't be had when it is read first.
     pub const fn may_be_mapped(&self, bytes: u64) -> bool {
-        let is_kept = self.keeps_its_bytes && self.is_read_only && self.is_sealed;
+        let is_kept = self.keeps_its_bytes && self.is_sealed;
         self.is_memory && is_kept && self.bytes >= bytes && self.allocated >= bytes
     }
 }
@@ -231,19 +229,11 @@ mod tests {
     /// L-20
     #[test]
     fn only_files_that_stay_as_they_are_may_be_mapped() {
-        let good = FileFacts {
-            is_memory: true,
-            keeps_its_bytes: true,
-            is_read_only: true,
-            is_sealed: true,
-            bytes: 4096,
-            allocated: 4096,
-        };
+        let good = FileFacts { is_memory: true, keeps_its_bytes: true, is_sealed: true, bytes: 4096, allocated: 4096 };
         assert!(good.may_be_mapped(4096) && good.may_be_mapped(4095) && !good.may_be_mapped(4097));
         for bad in [
             FileFacts { is_memory: false, ..good },
             FileFacts { keeps_its_bytes: false, ..good },
-            FileFacts { is_read_only: false, ..good },
             FileFacts { is_sealed: false, ..good },
             FileFacts { bytes: 4095, ..good },
             FileFacts { allocated: 4095, ..good },

@@ -7,6 +7,7 @@ use super::cells::{Cells, PushError, RingError, Word, wake};
 use super::layout::{
     AHEAD, CELL_BYTES, First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
 };
+use super::windows::{WINDOWS_MAX, WindowList};
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
 /// The side that writes.
@@ -450,6 +451,35 @@ impl<C: Cells> Producer<C> {
     /// 0 for none. What was read from memory of the list before counts no more.
     pub fn offer(&mut self, number: u64) {
         self.cells.offer().store(number, Release);
+    }
+
+    /// Publishes the list of windows that the consumer may access directly (L-25), without `puts` for gets
+    /// only. What was read out of a
+    /// window that is no longer listed counts no more; a put to one may be under way until the caller has
+    /// passed a heavy fence and found none announced by [`Consumer::putting`](super::Consumer::putting).
+    pub fn list_windows(&mut self, list: &WindowList, puts: bool) {
+        self.cells.windows().store(0, Relaxed);
+        for index in 0..WINDOWS_MAX {
+            for (word, value) in list.words(index, puts).into_iter().enumerate() {
+                // A reader that sees one of these sees that there is no list.
+                self.cells.window(index, word).store(value, Release);
+            }
+        }
+        self.cells.windows().store(list.number(), Release);
+    }
+
+    /// Announces a put by the consumer's list of this number (L-26); then the consumer's memory is written if
+    /// [`Consumer::windows`](super::Consumer::windows) of the other ring still gives that number.
+    #[inline(always)]
+    pub fn begin_put(&mut self, number: u64) {
+        self.cells.putting().store(number, Relaxed);
+        self.cells.light_fence();
+    }
+
+    /// The put is over.
+    #[inline(always)]
+    pub fn end_put(&mut self) {
+        self.cells.putting().store(0, Release);
     }
 
     /// The side that copies each part of a message that this side reads out of the consumer's memory (L-22).

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, PRODUCER_WAITS_AT, SLEEPING_AT};
+use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, LIST_AT, PRODUCER_WAITS_AT, SLEEPING_AT};
 use super::*;
 use crate::wire::{Counts, Short};
 
@@ -19,7 +19,7 @@ const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
 /// L-11
 #[test]
 fn shared_ring_fields_are_on_separate_cache_lines() {
-    let places = [HEAD_AT, SLEEPING_AT, PRODUCER_WAITS_AT, CONSTANTS_AT, CELLS_AT];
+    let places = [HEAD_AT, SLEEPING_AT, PRODUCER_WAITS_AT, CONSTANTS_AT, LIST_AT, CELLS_AT];
     assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128));
     for slot_bytes in (256..=32 * 1024).step_by(16) {
         let config = RingConfig { cells: 2, slots: 2, slot_bytes };
@@ -28,7 +28,7 @@ fn shared_ring_fields_are_on_separate_cache_lines() {
         assert_eq!(stride / 64 % 2, 1, "an even number of lines visits half of the sets only");
         assert_eq!((stride % 64, config.annex_at() % LINE_BYTES), (0, 0));
     }
-    assert_eq!(ring_bytes(SMALL), Some(640 + 4 * 192 + 4 * 576));
+    assert_eq!(ring_bytes(SMALL), Some(1024 + 4 * 192 + 4 * 576));
     assert_eq!((CELL_BYTES, SHORT_INLINE_BYTES), (192, 168));
 }
 
@@ -214,4 +214,43 @@ fn a_consumer_finds_every_number_of_a_list() {
         assert_eq!(consumer.offer(), number);
         assert!(!consumer.has_message() && matches!(consumer.front(), Ok(None)));
     }
+}
+
+/// L-25, L-26: a consumer finds what the producer lists, and the producer's announcement of a put.
+#[test]
+fn a_consumer_finds_the_windows_of_a_list() {
+    let config = RingConfig { cells: 4, slots: 2, slot_bytes: 256 };
+    let len = ring_bytes(config).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
+    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
+    // SAFETY: as above.
+    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let mut list = WindowList::default();
+    let window = |key| {
+        let range = OfferedRange { start: key * 4096, bytes: 100 };
+        ListedWindow { key, range, gets: key.is_multiple_of(2), puts: !key.is_multiple_of(3) }
+    };
+    for key in 1..=WINDOWS_MAX as u64 {
+        assert_eq!((consumer.windows(), consumer.window(key)), (list.number(), None));
+        assert!(list.add(window(key)) || key == 3 || key == 9, "window {key}");
+        producer.list_windows(&list, true);
+        let listed = (list.number(), window(key));
+        assert_eq!(consumer.window(key), (key != 3 && key != 9).then_some(listed));
+    }
+    list.remove(4);
+    producer.list_windows(&list, true);
+    assert_eq!((consumer.window(4), consumer.window(5)), (None, Some((list.number(), window(5)))));
+    producer.list_windows(&list, false);
+    assert_eq!(consumer.window(2), Some((list.number(), ListedWindow { puts: false, ..window(2) })));
+    assert_eq!(consumer.window(5), None, "for puts alone");
+    producer.list_windows(&WindowList::default(), true);
+    assert_eq!((consumer.windows(), consumer.window(5)), (0, None));
+    assert_eq!(consumer.putting(), 0);
+    producer.begin_put(7);
+    assert_eq!(consumer.putting(), 7);
+    producer.end_put();
+    assert_eq!(consumer.putting(), 0);
+    assert!(!consumer.has_message() && matches!(consumer.front(), Ok(None)));
 }

@@ -210,7 +210,7 @@ mod tests {
             .chain(["copies until acknowledged"]);
         let core: u64 = core.map(|what| bytes_of(&need, what)).sum();
         assert_eq!(core - known - own, config.memory_bytes().unwrap() as u64 + config.pool_bytes().unwrap());
-        assert_eq!(bytes_of(&need, "rings of shared memory"), 7 * 594_560);
+        assert_eq!(bytes_of(&need, "rings of shared memory"), 7 * 594_944);
         // Of 64 channels seven are to neighbours.
         assert_eq!(bytes_of(&need, "socket buffers in the kernel"), (64 - 7) * 2 * 48 * 1024);
         assert_eq!(need.bytes(), need.items.iter().map(|item| item.bytes).sum());
@@ -220,12 +220,12 @@ mod tests {
     fn a_job_of_one_host_has_no_sockets_and_a_spread_one_no_rings() {
         let one_host = MemoryNeed::of(&settings(), JobShape { size: 8, ..SHAPE }).unwrap();
         assert_eq!(bytes_of(&one_host, "socket buffers in the kernel"), 0);
-        assert_eq!(bytes_of(&one_host, "rings of shared memory"), 7 * 594_560);
+        assert_eq!(bytes_of(&one_host, "rings of shared memory"), 7 * 594_944);
         let spread = MemoryNeed::of(&settings(), JobShape { per_node: 1, ..SHAPE }).unwrap();
         assert_eq!(bytes_of(&spread, "rings of shared memory"), 0);
         // More neighbours than channels.
         let wide = MemoryNeed::of(&settings(), JobShape { per_node: 4096, ..SHAPE }).unwrap();
-        assert_eq!(bytes_of(&wide, "rings of shared memory"), 64 * 594_560);
+        assert_eq!(bytes_of(&wide, "rings of shared memory"), 64 * 594_944);
         let mut both = settings();
         both.tcp_beside_shm = true;
         let both = MemoryNeed::of(&both, JobShape { size: 8, ..SHAPE }).unwrap();

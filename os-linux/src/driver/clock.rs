@@ -21,6 +21,9 @@ pub trait Clock {
 
     /// The time.
     fn now(&self) -> Time;
+
+    /// A request was carried out between two rounds: the next one is not idle.
+    fn note_work(&mut self) {}
 }
 
 /// The system: its monotonic clock, descriptors to sleep on, and the launcher.
@@ -71,6 +74,11 @@ impl Clock for System {
 
     fn now(&self) -> Time {
         now()
+    }
+
+    #[inline]
+    fn note_work(&mut self) {
+        self.spin.idle_rounds = 0;
     }
 }
 

@@ -37,6 +37,7 @@ mod at_once;
 mod budget;
 mod clock;
 mod contacts;
+mod direct;
 mod domain_file;
 mod drive;
 mod engine;

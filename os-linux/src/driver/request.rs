@@ -18,7 +18,7 @@ use rerail_core::time::Time;
 use super::drive::resolve;
 use super::engine::Engine;
 use super::{Clock, MemoryError, RequestError, Transport, WindowError};
-use crate::memory::Core;
+use crate::memory::{Core, Memory};
 use crate::rail::Piece;
 
 /// The alignment of regions that atomics work on: the core checks the offsets of values in a region, and this
@@ -35,7 +35,8 @@ impl<C: Clock> Transport<C> {
     }
 
     /// As [`alloc`](Self::alloc), of memory that peers on this host may map (L-18): they copy large messages
-    /// and gets out of it themselves, about three times as fast as by the system. For buffers that live long.
+    /// out of it themselves, about three times as fast as by the system, and get from a window in it without
+    /// this process (L-26). For buffers that live long.
     /// A peer that has it mapped can read all of it at any time, as long as it keeps the mapping; after
     /// `fork`, a child shares it instead of getting a copy. The first 64 such regions are offered to peers,
     /// further ones are as those of `alloc`. All of its memory is taken at once.
@@ -44,9 +45,25 @@ impl<C: Clock> Transport<C> {
     /// As `alloc`; and [`MemoryError::System`] where the system has no files that can be sealed so (Linux
     /// before 5.1).
     pub fn alloc_shared(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
-        let (region, file) = self.engine.memory.alloc_shared(bytes)?;
+        self.alloc_offered(bytes, false)
+    }
+
+    /// As [`alloc_shared`](Self::alloc_shared), of memory that peers on this host may also write: they put
+    /// into a window in it without this process (L-26), too. It is shared with them in full: what a peer
+    /// that breaks the rules does, it may do to all of this region, at any time. While such a window stands,
+    /// its bytes are not lent: use [`read`](Self::read), [`write`](Self::write) or
+    /// [`pointer`](Self::pointer).
+    ///
+    /// # Errors
+    /// As `alloc_shared`.
+    pub fn alloc_window(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        self.alloc_offered(bytes, true)
+    }
+
+    fn alloc_offered(&mut self, bytes: usize, is_writable: bool) -> Result<RegionId, MemoryError> {
+        let (region, file) = self.engine.memory.alloc_shared(bytes, is_writable)?;
         let memory = self.engine.memory.whole(region)?;
-        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.offer(memory, file.as_fd()));
+        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.offer(memory, file.as_fd(), is_writable));
         Ok(region)
     }
 
@@ -97,15 +114,16 @@ impl<C: Clock> Transport<C> {
 
     /// Bytes of an allocated region that no request may be writing to: a device or another process may do so
     /// at any time. Windows may be looked at, as peers' requests are served only while this transport is
-    /// driven. Scans the requests that are not over.
+    /// driven, but for those that allow puts in memory of [`alloc_window`](Self::alloc_window). Scans the
+    /// requests that are not over.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`] while a receive or get that is not over names one of the bytes; [`MemoryError`]
+    /// [`MemoryError::InUse`] while a receive, a get or such a window names one of the bytes; [`MemoryError`]
     /// where they are not in an allocated region.
     pub fn part(&self, part: &Seg) -> Result<&[u8], MemoryError> {
         let Engine { core, memory, .. } = &self.engine;
         let piece = memory.owned(part)?;
-        if core.is_written_to(|used| memory.overlap(&piece, used)) {
+        if core.is_written_to(|used| memory.overlap(&piece, used)) || is_exposed(core, memory, part) {
             return Err(MemoryError::InUse(part.at.region));
         }
         // SAFETY: no receive or get that is not over names the bytes, so no device and no other process
@@ -120,7 +138,7 @@ impl<C: Clock> Transport<C> {
     pub fn part_mut(&mut self, part: &Seg) -> Result<&mut [u8], MemoryError> {
         let Engine { core, memory, .. } = &mut self.engine;
         let piece = memory.owned(part)?;
-        if core.is_used(|used| memory.overlap(&piece, used)) {
+        if core.is_used(|used| memory.overlap(&piece, used)) || is_exposed(core, memory, part) {
             return Err(MemoryError::InUse(part.at.region));
         }
         // SAFETY: as in `part`; and no request names them to be read.
@@ -316,6 +334,10 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn put(&mut self, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
+        if let Some(operation) = self.engine.put_directly(put) {
+            self.clock.note_work();
+            return Ok(operation);
+        }
         self.submit(put.to.peer, put.segments, |core, now| core.put(now, put))
     }
 
@@ -327,6 +349,9 @@ impl<C: Clock> Transport<C> {
     pub fn inject_put(&mut self, put: &PutRequest<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
         if !put.segments.is_empty() {
             return Err(RequestError::InjectSegments { given: put.segments.len() });
+        }
+        if let Some(operation) = self.engine.inject_directly(put, payload) {
+            return Ok(operation);
         }
         let Engine { core, memory, scratch, .. } = &mut self.engine;
         let now = self.clock.now();
@@ -343,6 +368,10 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn get(&mut self, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
+        if let Some(operation) = self.engine.get_directly(get) {
+            self.clock.note_work();
+            return Ok(operation);
+        }
         self.submit(get.from.peer, get.segments, |core, now| core.get(now, get))
     }
 
@@ -375,16 +404,22 @@ impl<C: Clock> Transport<C> {
         if window.access.atomic && !(address as u64 ^ window.at.offset).is_multiple_of(REGION_ALIGN) {
             return Err(WindowError::Misaligned { address, align: REGION_ALIGN as usize });
         }
-        Ok(self.engine.core.expose(window)?)
+        let id = self.engine.core.expose(window)?;
+        let memory = self.engine.memory.resolve(&seg)?;
+        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.expose(window.key, memory, window.access));
+        Ok(id)
     }
 
     /// Ends the exposure of a window; later requests of peers for it are refused.
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] while a peer's request is being served from it: drive the transport and try
-    /// again.
+    /// [`DeregisterError::Busy`] while a peer's request is being served from it, or a peer on this host is
+    /// putting into it by itself: drive the transport and try again.
     pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
-        self.engine.core.deregister(window)
+        let key = self.engine.core.releasable(window)?;
+        let mut is_over = true;
+        self.engine.rails.iter_mut().for_each(|(_, rail)| is_over &= rail.withdraw(key));
+        if is_over { self.engine.core.deregister(window) } else { Err(DeregisterError::Busy) }
     }
 
     /// A completion counter; `None`: there is no such counter (`Config::counters_max`).
@@ -443,4 +478,10 @@ impl<C: Clock> Transport<C> {
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
         segments.iter().try_for_each(|seg| self.engine.memory.check(seg))
     }
+}
+
+/// Whether peers may be writing to a part of a region at any time (L-26).
+fn is_exposed(core: &Core, memory: &Memory, part: &Seg) -> bool {
+    let Ok(piece) = memory.resolve(part) else { return false };
+    memory.is_peer_writable(part.at.region) && core.is_exposed_to_puts(|window| memory.overlap(&piece, window))
 }

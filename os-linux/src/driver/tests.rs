@@ -3,6 +3,7 @@
 
 mod boot;
 mod cluster;
+mod direct;
 mod first_contact;
 mod hostile;
 mod leave;

@@ -72,7 +72,7 @@ fn a_new_region_is_zeroed_and_page_aligned() {
 #[test]
 fn shared_region_is_writable_only_by_its_owner() {
     let mut memory = memory();
-    let (region, file) = memory.alloc_shared(10_000).unwrap();
+    let (region, file) = memory.alloc_shared(10_000, false).unwrap();
     let start = bytes_of(&memory, region).unwrap().as_ptr();
     assert_eq!(start.addr() % PAGE_BYTES, 0);
     assert!(bytes_of(&memory, region).unwrap().iter().all(|byte| *byte == 0));
@@ -87,9 +87,18 @@ fn shared_region_is_writable_only_by_its_owner() {
     // SAFETY: no address is requested, so no existing mapping is touched.
     let mapped = unsafe { mmap(ptr::null_mut(), 10_000, rights, MapFlags::SHARED, &file, 0) };
     assert_eq!(mapped, Err(Errno::PERM));
+    assert!(!memory.is_peer_writable(region));
     memory.remove(region).unwrap();
-    assert_eq!(memory.alloc_shared(0).unwrap_err(), MemoryError::BadLength { bytes: 0 });
-    assert_eq!(memory.alloc_shared(usize::MAX).unwrap_err(), MemoryError::BadLength { bytes: usize::MAX });
+    // One for windows is writable, of a fixed length all the same.
+    let (region, file) = memory.alloc_shared(10_000, true).unwrap();
+    assert!(memory.is_peer_writable(region));
+    assert_eq!(rustix::io::pwrite(&file, &[9], 5_000), Ok(1));
+    assert_eq!(bytes_of(&memory, region).unwrap()[5_000], 9);
+    assert_eq!(fs::ftruncate(&file, 9_999), Err(Errno::PERM));
+    assert_eq!(fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE), Err(Errno::PERM));
+    memory.remove(region).unwrap();
+    assert_eq!(memory.alloc_shared(0, false).unwrap_err(), MemoryError::BadLength { bytes: 0 });
+    assert_eq!(memory.alloc_shared(usize::MAX, true).unwrap_err(), MemoryError::BadLength { bytes: usize::MAX });
 }
 
 #[test]

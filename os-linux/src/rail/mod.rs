@@ -100,7 +100,7 @@ use crate::auth::{Fingerprint, PeerKey, PublicKey};
 use std::hash::Hasher;
 use std::os::fd::BorrowedFd;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
+use rerail_core::endpoint::{Access, Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
@@ -161,6 +161,21 @@ pub struct Outgoing<'a> {
     /// this rail's share, and later posts will name them. For rails that register memory; it may not be
     /// touched. At least the piece's length, else 0.
     pub extent: usize,
+}
+
+/// A one-sided request that a rail may carry out by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectAccess<'a> {
+    /// The window's owner.
+    pub peer: PeerId,
+    /// A put; else a get.
+    pub is_put: bool,
+    /// The window's key.
+    pub window: u64,
+    /// Where in the window its bytes are.
+    pub offset: u64,
+    /// This process's memory.
+    pub pieces: &'a [Piece],
 }
 
 /// The name of registered memory for a peer.
@@ -396,9 +411,25 @@ pub trait Rail: std::any::Any {
     /// registrations of it that were kept for later. A registration still in use for adjacent memory ends
     /// with its last user.
     fn forget(&mut self, memory: Piece) {}
-    /// This memory is that of a file which peers may map, for reading, instead of having the system copy out
-    /// of it; until [`forget`](Self::forget) is called for it. It is theirs to use or not.
-    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {}
+    /// This memory is that of a file which peers may map, for reading and, if `is_writable`, for writing,
+    /// instead of having the system copy; until [`forget`](Self::forget) is called for it. It is theirs to
+    /// use or not.
+    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>, is_writable: bool) {}
+    /// A window: peers may access it by themselves, if it lies in memory that is offered (rule L-25).
+    fn expose(&mut self, key: u64, memory: Piece, access: Access) {}
+    /// The window of this key is to be released; `false`: not yet, for a peer may be writing to it (rule
+    /// L-27). No access begins from now on.
+    fn withdraw(&mut self, key: u64) -> bool {
+        true
+    }
+    /// Carries a request out at once, without the peer, if its window is within reach (rule L-26). `false`:
+    /// it was not, though a get's pieces may have any bytes.
+    ///
+    /// # Safety
+    /// The pieces can be read, those of a get written, until this returns.
+    unsafe fn access(&mut self, access: &DirectAccess<'_>) -> bool {
+        false
+    }
     /// Makes all progress possible without waiting; returns the number of things done.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).

@@ -112,6 +112,14 @@ impl Cx<'_> {
         if self.is_mapped { self.engine.alloc_shared(bytes) } else { self.engine.alloc(bytes) }
     }
 
+    /// As [`alloc`](Self::alloc), memory for windows.
+    ///
+    /// # Errors
+    /// Those of `Transport::alloc_window`.
+    pub fn alloc_window(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        if self.is_mapped { self.engine.alloc_window(bytes) } else { self.engine.alloc(bytes) }
+    }
+
     /// Whether the ranks of a host map each other's memory.
     pub const fn is_mapped(&self) -> bool {
         self.is_mapped

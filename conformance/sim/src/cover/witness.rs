@@ -33,7 +33,7 @@ impl Witness {
 }
 
 impl Rail for Witness {
-    forward!(add_peer, facts, connect, deregister, forget, next_timeout);
+    forward!(access, add_peer, facts, connect, deregister, forget, next_timeout);
 
     fn disconnect(&mut self, peer: PeerId) {
         self.observer.borrow_mut().ended(self.sub(peer));

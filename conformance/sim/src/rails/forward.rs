@@ -6,7 +6,7 @@
 macro_rules! forward {
     ($($method:ident),* $(,)?) => {
         $crate::rails::forward::forward!(
-            only name, address, trust, public_key, offer, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark,
+            only name, address, trust, public_key, offer, expose, withdraw, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark,
             counters, usage, $($method),*
         );
     };
@@ -78,8 +78,25 @@ macro_rules! forward {
     (@deregister) => { fn deregister(&mut self, key: rerail_linux::rail::MemoryKey) { self.inner.deregister(key); } };
     (@forget) => { fn forget(&mut self, memory: rerail_linux::rail::Piece) { self.inner.forget(memory); } };
     (@offer) => {
-        fn offer(&mut self, memory: rerail_linux::rail::Piece, file: std::os::fd::BorrowedFd<'_>) {
-            self.inner.offer(memory, file);
+        fn offer(&mut self, memory: rerail_linux::rail::Piece, file: std::os::fd::BorrowedFd<'_>, is_writable: bool) {
+            self.inner.offer(memory, file, is_writable);
+        }
+    };
+    (@expose) => {
+        fn expose(
+            &mut self,
+            key: u64,
+            memory: rerail_linux::rail::Piece,
+            access: rerail_core::endpoint::Access,
+        ) {
+            self.inner.expose(key, memory, access);
+        }
+    };
+    (@withdraw) => { fn withdraw(&mut self, key: u64) -> bool { self.inner.withdraw(key) } };
+    (@access) => {
+        unsafe fn access(&mut self, access: &rerail_linux::rail::DirectAccess<'_>) -> bool {
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.inner.access(access) }
         }
     };
     (@next_timeout) => { fn next_timeout(&self) -> Option<rerail_core::time::Time> { self.inner.next_timeout() } };

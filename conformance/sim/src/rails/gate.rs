@@ -45,7 +45,9 @@ impl Gate {
 }
 
 impl Rail for Gate {
-    forward!(add_peer, facts, connect, disconnect, abort, post, post_short, post_small, register, deregister, forget);
+    forward!(
+        access, add_peer, facts, connect, disconnect, abort, post, post_short, post_small, register, deregister, forget
+    );
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;

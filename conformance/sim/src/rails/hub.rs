@@ -2,7 +2,7 @@
 //! records which are dead.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use rerail_core::shm::RingConfig;
@@ -43,6 +43,8 @@ pub(super) struct Hub {
     /// By rank.
     pub(super) offers: Vec<Offers>,
     pub(super) mapped: MapCounts,
+    /// Windows that stand, by rank and key.
+    pub(super) windows: BTreeSet<(u32, u64)>,
     /// What becomes of files and mappings.
     pub(super) map_rng: Rng,
     copies: CopySpec,
@@ -130,6 +132,7 @@ impl ShmHub {
             maps: None,
             offers,
             mapped: MapCounts::default(),
+            windows: BTreeSet::new(),
             map_rng: Rng::new(0, "mapped memory"),
             copies: CopySpec::default(),
             buses,

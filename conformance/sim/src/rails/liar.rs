@@ -89,7 +89,7 @@ impl SpiedRail {
 }
 
 impl Rail for SpiedRail {
-    forward!(add_peer, connect, disconnect, abort, register, deregister, forget, next_timeout);
+    forward!(access, add_peer, connect, disconnect, abort, register, deregister, forget, next_timeout);
 
     fn facts(&self) -> RailFacts {
         // The liar learns from whole headers.
@@ -226,7 +226,7 @@ impl LiarRail {
 }
 
 impl Rail for LiarRail {
-    forward!(connect, register, deregister, forget, next_timeout);
+    forward!(access, connect, register, deregister, forget, next_timeout);
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();

@@ -41,6 +41,10 @@ pub struct MapCounts {
     pub copies: u64,
     /// Copies that did not.
     pub stale: u64,
+    /// Puts and gets that ranks carried out themselves (L-26).
+    pub direct: u64,
+    /// Windows that could not be released at once, for a put was under way (L-27).
+    pub held: u64,
     /// Files that were not mapped because that is not safe.
     pub unsafe_files: u64,
     /// Mappings that were refused, descriptors that were lost, ranges beyond the budget.
@@ -52,14 +56,12 @@ pub struct MapCounts {
 enum Defect {
     NoMemory,
     Shrinks,
-    Writable,
     Unsealed,
     Short,
     Holes,
 }
 
-const DEFECTS: [Defect; 6] =
-    [Defect::NoMemory, Defect::Shrinks, Defect::Writable, Defect::Unsealed, Defect::Short, Defect::Holes];
+const DEFECTS: [Defect; 5] = [Defect::NoMemory, Defect::Shrinks, Defect::Unsealed, Defect::Short, Defect::Holes];
 
 /// The file of a range.
 #[derive(Debug)]
@@ -67,6 +69,8 @@ pub(super) struct File {
     /// Where its bytes are; `None`: its owner has given them back.
     memory: Cell<Option<Piece>>,
     bytes: u64,
+    /// It may be mapped for writing.
+    is_writable: bool,
     defect: Option<Defect>,
 }
 
@@ -76,7 +80,6 @@ impl File {
         FileFacts {
             is_memory: is_not(Defect::NoMemory),
             keeps_its_bytes: is_not(Defect::Shrinks),
-            is_read_only: is_not(Defect::Writable),
             is_sealed: is_not(Defect::Unsealed),
             bytes: self.bytes - u64::from(self.defect == Some(Defect::Short)),
             allocated: self.bytes - u64::from(self.defect == Some(Defect::Holes)),
@@ -121,7 +124,7 @@ impl Offers {
     }
 
     /// One more; `false`: there are too many.
-    pub(super) fn add(&mut self, memory: Piece, defect: Option<u64>) -> bool {
+    pub(super) fn add(&mut self, memory: Piece, is_writable: bool, defect: Option<u64>) -> bool {
         if self.list.len() >= OFFERS_MAX {
             return false;
         }
@@ -129,7 +132,7 @@ impl Offers {
         let is_free = |start: &u64| self.list.iter().all(|offer| offer.range.start != *start);
         let range = OfferedRange { start: starts.into_iter().find(is_free).unwrap_or(0), bytes: memory.len as u64 };
         let defect = defect.map(|drawn| DEFECTS[drawn as usize % DEFECTS.len()]);
-        let file = Rc::new(File { memory: Cell::new(Some(memory)), bytes: range.bytes, defect });
+        let file = Rc::new(File { memory: Cell::new(Some(memory)), bytes: range.bytes, is_writable, defect });
         self.list.push(Offer { range, memory, file });
         self.number.change();
         true
@@ -157,6 +160,16 @@ impl Offers {
             Some(offer.range.start + own.offset_of(address, memory.len)? as u64)
         });
         found.unwrap_or(address)
+    }
+
+    /// The range of a part of memory that is offered, by the addresses of [`address_of`](Self::address_of),
+    /// and whether it may be mapped for writing.
+    pub(super) fn find(&self, part: Piece) -> Option<(OfferedRange, bool)> {
+        self.list.iter().find_map(|offer| {
+            let own = OfferedRange { start: offer.memory.start.addr() as u64, bytes: offer.range.bytes };
+            let start = offer.range.start + own.offset_of(part.start.addr() as u64, part.len)? as u64;
+            Some((OfferedRange { start, bytes: part.len as u64 }, offer.file.is_writable))
+        })
     }
 
     fn answer(&self, index: u32) -> Answer {
@@ -273,6 +286,14 @@ impl Maps {
     /// Whether so many bytes at `from` are mapped.
     pub(super) fn has(&self, from: u64, len: usize) -> bool {
         self.find(from, len).is_some()
+    }
+
+    /// Where they are mapped, by the list of this number, and whether for writing; `None`: they are not, or
+    /// their owner is gone.
+    pub(super) fn direct(&self, number: u64, from: u64, len: usize) -> Option<(Piece, bool)> {
+        let (offset, file) = self.find(from, len).filter(|_| self.reader.is_of(number))?;
+        let memory = file.memory.get()?;
+        Some((Piece { start: memory.start.wrapping_add(offset), len }, file.is_writable))
     }
 
     /// Whether they may be copied out of the mapping; `number` is the ring's.

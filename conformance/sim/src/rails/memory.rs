@@ -16,7 +16,8 @@ use std::sync::atomic::AtomicU64;
 
 use rerail_core::mem::RegionId;
 use rerail_core::shm::{
-    AttachError, Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
+    AttachError, Consumer, Front, LINE_BYTES, ListedWindow, Mapped, Producer, PushError, RingConfig, RingError,
+    WindowList, ring_bytes,
 };
 use rerail_core::wire::Short;
 use rerail_linux::rail::Piece;
@@ -116,6 +117,21 @@ impl Inbound {
         self.ring.offer()
     }
 
+    /// See [`Consumer::window`].
+    pub(super) fn window(&self, key: u64) -> Option<(u64, ListedWindow)> {
+        self.ring.window(key)
+    }
+
+    /// See [`Consumer::windows`].
+    pub(super) fn windows(&self) -> u64 {
+        self.ring.windows()
+    }
+
+    /// See [`Consumer::putting`].
+    pub(super) fn putting(&self) -> u64 {
+        self.ring.putting()
+    }
+
     /// See [`Consumer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -169,6 +185,21 @@ impl Outbound {
         self.ring.offer(number);
     }
 
+    /// See [`Producer::list_windows`].
+    pub(super) fn list_windows(&mut self, list: &WindowList) {
+        self.ring.list_windows(list, true);
+    }
+
+    /// See [`Producer::begin_put`].
+    pub(super) fn begin_put(&mut self, number: u64) {
+        self.ring.begin_put(number);
+    }
+
+    /// See [`Producer::end_put`].
+    pub(super) fn end_put(&mut self) {
+        self.ring.end_put();
+    }
+
     /// See [`Producer::must_ring`].
     pub(super) fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
@@ -189,6 +220,21 @@ impl Outbound {
 pub(super) fn copy_out(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
     // SAFETY: pieces that a sink names can be written for their length (its contract).
     unsafe { front.copy_to(from, piece.start, piece.len) }
+}
+
+/// Copies between pieces of a rank that makes an access and as many bytes of a window (L-26).
+///
+/// # Safety
+/// The pieces can be read, those of a get written.
+pub(super) unsafe fn copy_window(window: Piece, pieces: &[Piece], is_put: bool) {
+    let mut at = window.start;
+    for piece in pieces {
+        let (source, target) = if is_put { (piece.start, at) } else { (at, piece.start) };
+        // SAFETY: the window's memory is offered and not withdrawn, so it is its owner's; the pieces are the
+        // caller's, as long as the window together. A rank puts to others only, whose memory is different.
+        unsafe { std::ptr::copy_nonoverlapping(source.cast_const(), target, piece.len) };
+        at = at.wrapping_add(piece.len);
+    }
 }
 
 /// Copies units of a joint copy, of the target's length.

@@ -14,6 +14,7 @@
 //! | `pipes` | the pipes: what kernels make of wires |
 //! | `memory` | raw memory: that of the rings, and copies between packets and places |
 
+mod access;
 pub(crate) mod forward;
 mod gate;
 mod hub;

@@ -103,7 +103,7 @@ unsafe impl Sink for RecordingSink<'_> {
 }
 
 impl Rail for Quirky {
-    forward!(add_peer, connect, post, post_short, post_small);
+    forward!(access, add_peer, connect, post, post_short, post_small);
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();

@@ -11,15 +11,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{Access, Arrival, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
-use rerail_core::shm::PushError;
+use rerail_core::shm::{PushError, WindowList};
 use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 use rerail_linux::rail::shm::RingReader;
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
+use rerail_linux::rail::{
+    AddressError, DirectAccess, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink,
+};
 
+use super::access::Windows;
 use super::hub::{End, Hub, ShmHub, Side};
 use super::joint::Assist;
 use super::memory::{copy_out, gather};
@@ -45,39 +48,43 @@ enum Payload {
 
 /// A pair of rings in use.
 #[derive(Debug)]
-struct Link {
-    end: End,
+pub(super) struct Link {
+    pub(super) end: End,
     /// `up` has been reported.
-    reported: bool,
+    pub(super) reported: bool,
     /// The rank disconnected: what is queued still goes out, nothing is reported any more.
-    closing: bool,
+    pub(super) closing: bool,
     /// Listed in `ShmRail::active`.
-    active: bool,
+    pub(super) active: bool,
     queue: VecDeque<Queued>,
-    reads: Reads,
+    pub(super) reads: Reads,
+    /// The window of a put that is announced.
+    pub(super) put: Option<u64>,
     assist: Option<Assist>,
     reader: RingReader,
 }
 
 impl Link {
-    fn over(mut end: End, rank: u32, hub: &Hub) -> Self {
+    fn over(mut end: End, rank: u32, hub: &Hub, windows: &WindowList) -> Self {
         end.outbound.offer(hub.offers[rank as usize].number());
+        end.outbound.list_windows(windows);
         let (queue, reads) = (VecDeque::new(), Reads::default());
         let ring_bytes = u64::from(hub.ring.slots) * u64::from(hub.ring.payload_bytes_max(HEADER_BYTES_MAX as u32));
         let reader = RingReader::new(hub.ring_reads, ring_bytes);
-        Link { end, reported: false, closing: false, active: false, queue, reads, assist: None, reader }
+        Link { end, reported: false, closing: false, active: false, queue, reads, put: None, assist: None, reader }
     }
 }
 
 /// Rings to the other ranks of a host.
 #[derive(Debug)]
 pub struct ShmRail {
-    hub: ShmHub,
-    rank: u32,
+    pub(super) hub: ShmHub,
+    pub(super) rank: u32,
     facts: RailFacts,
-    links: BTreeMap<u32, Link>,
+    pub(super) links: BTreeMap<u32, Link>,
+    pub(super) windows: Windows,
     /// Links that have something to look at, in the order in which they got it.
-    active: Vec<u32>,
+    pub(super) active: Vec<u32>,
     /// Posts that have gone out and were not reported yet.
     done: Vec<(u32, PostId)>,
     /// Peers that could not be connected, and why.
@@ -126,6 +133,7 @@ impl ShmHub {
             rank,
             facts,
             links: BTreeMap::new(),
+            windows: Windows::default(),
             active: Vec::new(),
             done: Vec::new(),
             refused: Vec::new(),
@@ -157,7 +165,7 @@ impl ShmRail {
             let peer = end.peer;
             taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
-            let link = Link::over(end, self.rank, &self.hub.0.borrow());
+            let link = Link::over(end, self.rank, &self.hub.0.borrow(), &self.windows.list);
             self.links.insert(peer, link);
             // The caller's `up` waits for this.
             self.hub.0.borrow_mut().ring(self.rank, peer);
@@ -196,6 +204,7 @@ impl ShmRail {
 
     fn poll_end(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Polled {
         let Some(link) = self.links.get_mut(&peer) else { return Polled::Over };
+        link.end_put(&self.hub.0.borrow());
         link.end.inbound.disarm();
         link.end.outbound.disarm();
         let dead = !self.hub.0.borrow().ranks[peer as usize].alive;
@@ -293,9 +302,12 @@ impl ShmRail {
         if let Some(mut link) = self.links.remove(&peer) {
             // L-18
             link.end.outbound.offer(0);
+            link.end.outbound.list_windows(&WindowList::default());
+            link.end_put(&self.hub.0.borrow());
             self.active.retain(|active| *active != peer);
             link.end.near.set(Side::Closed);
             self.hub.0.borrow_mut().ring(self.rank, peer);
+            self.keep_put(link);
         }
     }
 }
@@ -500,7 +512,7 @@ impl Rail for ShmRail {
         }
         match hub.call(self.rank, peer.0) {
             Some(end) => {
-                self.links.insert(peer.0, Link::over(end, self.rank, hub));
+                self.links.insert(peer.0, Link::over(end, self.rank, hub, &self.windows.list));
             }
             None => {
                 let known = hub.ranks.get(peer.0 as usize);
@@ -516,6 +528,7 @@ impl Rail for ShmRail {
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
         link.end.outbound.offer(0);
+        link.end.outbound.list_windows(&WindowList::default());
         (link.reads, link.assist) = (Reads::default(), None);
         for queued in &mut link.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
@@ -589,11 +602,11 @@ impl Rail for ShmRail {
         self.hub.0.borrow_mut().grants.remove(self.rank, key.key);
     }
 
-    fn offer(&mut self, memory: Piece, _: BorrowedFd<'_>) {
+    fn offer(&mut self, memory: Piece, _: BorrowedFd<'_>, is_writable: bool) {
         let hub = &mut *self.hub.0.borrow_mut();
         let Some(model) = hub.maps else { return };
         let defect = hub.draws(model.unsafe_one_in).then(|| hub.map_rng.draw());
-        if hub.offers[self.rank as usize].add(memory, defect) {
+        if hub.offers[self.rank as usize].add(memory, is_writable, defect) {
             let number = hub.offers[self.rank as usize].number();
             Self::renumber(&mut self.links, number);
         }
@@ -605,6 +618,19 @@ impl Rail for ShmRail {
             let number = offers.number();
             Self::renumber(&mut self.links, number);
         }
+    }
+
+    fn expose(&mut self, key: u64, memory: Piece, access: Access) {
+        self.list_window(key, memory, access);
+    }
+
+    fn withdraw(&mut self, key: u64) -> bool {
+        self.unlist_window(key)
+    }
+
+    unsafe fn access(&mut self, access: &DirectAccess<'_>) -> bool {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.access_now(access) }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
+use rerail_core::endpoint::{Access, Arrival, PostKind, PostStatus, RailFault, Span};
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
 use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
-use rerail_linux::rail::{Outgoing, Piece, Rail, Sink};
+use rerail_linux::rail::{DirectAccess, Outgoing, Piece, Rail, Sink};
 
 use super::{MapModel, PipeNet, ReadModel, ShmHub, StreamRail};
 use crate::net::{BusModel, Direction, HcaModel, LinkModel, Net, PlaneModel, PortId, SubnetModel};
@@ -343,7 +343,7 @@ fn no_copy_out_of_a_mapping_counts_once_its_memory_has_another_use() {
         hub.set_maps(maps, 1);
         let mut memory = vec![1_u8; 128];
         let whole = Piece { start: memory.as_mut_ptr(), len: memory.len() };
-        pair.rails[1].offer(whole, std::io::stdin().as_fd());
+        pair.rails[1].offer(whole, std::io::stdin().as_fd(), false);
         // SAFETY: the memory is there until the rails are gone.
         let key = unsafe { pair.rails[1].register(whole, false) }.unwrap();
         pair.connect(0);
@@ -376,5 +376,45 @@ fn no_copy_out_of_a_mapping_counts_once_its_memory_has_another_use() {
         assert_eq!(pair.sinks[0].completed, if aborts { 1 } else { 2 });
         pair.until(|pair| pair.sinks[0].standing != aborts);
         assert!(aborts || target[..64] == memory[..64]);
+    }
+}
+
+/// L-26, L-27: a rank puts and gets by itself; while it has announced a put, as one that was stopped there,
+/// the window is not released: not by the end of the link either.
+#[test]
+fn no_window_is_released_while_a_put_is_announced() {
+    let model = ReadModel { portion: 64, bytes_per_second: 0, denied_one_in: 0, refused_one_in: 0, joint_unit: 0 };
+    for (busy_one_in, aborts) in [(0, false), (1, false), (1, true)] {
+        let (mut pair, hub) = Pair::rings();
+        hub.set_reads(model, 1);
+        hub.set_maps(MapModel { bytes_max: 1 << 20, unsafe_one_in: 0, refused_one_in: 0, busy_one_in: 0 }, 1);
+        let mut memory = vec![1_u8; 128];
+        let whole = Piece { start: memory.as_mut_ptr(), len: memory.len() };
+        pair.rails[1].offer(whole, std::io::stdin().as_fd(), true);
+        pair.rails[1].expose(7, whole, Access { read: true, write: true, atomic: false });
+        pair.connect(0);
+        pair.until(Pair::both_stand);
+        let mut own = [5_u8; 8];
+        let access = |pair: &mut Pair, is_put, offset, own: &mut [u8; 8]| {
+            let pieces = [Piece { start: own.as_mut_ptr(), len: own.len() }];
+            let access = DirectAccess { peer: PeerId(1), is_put, window: 7, offset, pieces: &pieces };
+            // SAFETY: the array outlives the call.
+            unsafe { pair.rails[0].access(&access) }
+        };
+        assert!(!access(&mut pair, true, 0, &mut own), "nothing is mapped yet");
+        pair.until(|_| hub.map_counts().lists == 1);
+        hub.set_maps(MapModel { bytes_max: 1 << 20, unsafe_one_in: 0, refused_one_in: 0, busy_one_in }, 1);
+        assert!(access(&mut pair, true, 120, &mut own) && !access(&mut pair, true, 121, &mut own));
+        own.fill(0);
+        assert!(access(&mut pair, false, 116, &mut own));
+        assert_eq!(own, [1, 1, 1, 1, 5, 5, 5, 5]);
+        assert!(access(&mut pair, true, 0, &mut own));
+        if aborts {
+            pair.abort(1);
+        }
+        assert_eq!(pair.rails[1].withdraw(7), busy_one_in == 0);
+        assert!(!access(&mut pair, true, 8, &mut own));
+        pair.poll(0);
+        assert!(pair.rails[1].withdraw(7) && memory[..9] == [1, 1, 1, 1, 5, 5, 5, 5, 1]);
     }
 }

@@ -217,4 +217,20 @@ mod tests {
         let took = (1..=60).filter(takes).count();
         assert!(took >= 6, "{took} of 60");
     }
+
+    /// L-26: ranks access each other's windows by themselves.
+    #[test]
+    fn drawn_simulations_access_mapped_windows_directly() {
+        let mut took = 0;
+        for seed in 1..=330 {
+            let cluster = draw_scenario(seed, &FaultMenu::Quiet);
+            if cluster.shm.maps().is_none() {
+                continue;
+            }
+            let (verdict, report, _) = run(&cluster, seed, Trace::off());
+            assert_eq!(verdict, Verdict::Clean, "seed {seed}");
+            took += u32::from(report.mapped.direct > 0);
+        }
+        assert!(took > 10, "{took} with direct accesses");
+    }
 }

@@ -8,7 +8,7 @@ use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registrati
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Repr, Short};
-use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
+use rerail_linux::rail::{DirectAccess, MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::{Subject, Trace};
 use crate::rails::forward::{forward, forward_sink};
@@ -92,6 +92,16 @@ impl Rail for Tap {
         let fate = if is_out { "" } else { "; no room" };
         self.note(format_args!("to rank {}: {}{fate}", peer.0, DescribedShort(short)));
         is_out
+    }
+
+    unsafe fn access(&mut self, access: &DirectAccess<'_>) -> bool {
+        // SAFETY: the caller's promise is the one demanded.
+        let is_done = unsafe { self.inner.access(access) };
+        let &DirectAccess { peer, is_put, window, offset, pieces } = access;
+        let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+        let (what, fate) = (if is_put { "put" } else { "get" }, if is_done { "done" } else { "left to the peer" });
+        self.note(format_args!("{what} of {bytes} bytes at {offset} of window {window:x} of rank {}: {fate}", peer.0));
+        is_done
     }
 
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {

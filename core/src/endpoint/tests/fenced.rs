@@ -142,3 +142,58 @@ fn an_injected_put_has_a_copy() {
     let long = lone.endpoint.inject_put(Time(0), &PutRequest::new(AT, &[]), 1001);
     assert_eq!(long.map(|_| ()), Err(SubmitError::TooLong { bytes: 1001, max: 1000 }));
 }
+
+/// L-26, R-11: what a rail can carry out at once passes requests that wait, but no fence, and not while its
+/// completion would be reported before an earlier one.
+#[test]
+fn a_direct_request_passes_no_fence() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let request = |fence, notify| DirectRequest { peer: PeerId(1), is_put: true, fence, notify, cookie: Cookie(9) };
+    let (free, fenced) = (request(false, Notify::Event), request(true, Notify::Event));
+    let may = |lone: &mut Lone<'_>| [free, fenced].map(|request| lone.endpoint.may_access(&request));
+    assert_eq!(may(&mut lone), [true, true]);
+    assert!(lone.endpoint.may_access(&request(false, Notify::Silent)));
+    assert!(!lone.endpoint.may_access(&request(false, Notify::Counter(CounterId(0)))));
+    assert!(!lone.endpoint.may_access(&DirectRequest { peer: PeerId(7), ..free }));
+    put(&mut lone, 1, false, None);
+    assert_eq!(may(&mut lone), [true, false]);
+    put(&mut lone, 2, true, None);
+    assert_eq!(may(&mut lone), [false, false], "one that waits for a fence is before it");
+    lone.sent();
+    acknowledge(&mut lone, 1);
+    lone.sent();
+    assert_eq!(may(&mut lone), [true, false]);
+    acknowledge(&mut lone, 2);
+    assert_eq!(may(&mut lone), [true, false], "the events of the others are polled after its own");
+    assert_eq!(lone.completed().len(), 2);
+    assert_eq!(may(&mut lone), [true, true]);
+    for is_put in [true, false] {
+        let operation = lone.endpoint.direct_done(&DirectRequest { is_put, ..fenced }, 77);
+        let Some(Event::Completed(done)) = lone.endpoint.poll_event() else { panic!("an event") };
+        let kind = if is_put { RequestKind::Put } else { RequestKind::Get };
+        assert_eq!((done.operation, done.cookie, done.kind, done.last), (operation, Cookie(9), kind, true));
+        assert_eq!(done.result, Ok(Done { bytes: 77, ..Done::of(PeerId(1)) }));
+        assert!(!lone.endpoint.is_open(operation) && lone.endpoint.cancel(operation) == Err(CancelError::Unknown));
+    }
+    lone.endpoint.direct_done(&request(false, Notify::Silent), 8);
+    assert_eq!(lone.endpoint.poll_event(), None);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    assert_eq!(may(&mut lone), [false, false]);
+}
+
+/// L-26: a window of which peers may be writing.
+#[test]
+fn windows_for_puts_are_exposed_to_puts() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let at = |offset| MemRef { region: RegionId(3), offset };
+    let (reads, writes) = (Access { read: true, ..Access::default() }, Access { write: true, ..Access::default() });
+    let window = lone.endpoint.expose(&Window::new(at(0), 8, reads, 1)).unwrap();
+    lone.endpoint.expose(&Window::new(at(8), 8, writes, 2)).unwrap();
+    assert!(!lone.endpoint.is_exposed_to_puts(|seg| seg.at == at(0)));
+    assert!(lone.endpoint.is_exposed_to_puts(|seg| seg.at == at(8)));
+    assert_eq!(lone.endpoint.releasable(window), Ok(1));
+    lone.endpoint.deregister(window).unwrap();
+    assert_eq!(lone.endpoint.releasable(window), Err(DeregisterError::Unknown));
+}

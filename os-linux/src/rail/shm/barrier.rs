@@ -6,6 +6,7 @@
 //! and not the other.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
@@ -23,4 +24,10 @@ pub fn is_registered() -> bool {
 /// A fence of this thread and of all running threads of registered processes; `false`: the system refused.
 pub fn heavy_fence() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// The fence of both sides of a ring where one of them has no barrier.
+pub fn full_fence() -> bool {
+    fence(Ordering::SeqCst);
+    true
 }

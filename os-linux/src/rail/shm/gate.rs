@@ -202,17 +202,23 @@ pub fn is_over(reach: &Reach, socket: &OwnedFd) -> Option<Over> {
         return Some(Over::Gone);
     }
     // The process's end, where others hold its end of the socket too: it comes after that of all its threads.
-    let pid = Pid::from_raw(reach.pid())?;
-    let has_ended = match pidfd_open(pid, PidfdFlags::empty()) {
+    Pid::from_raw(reach.pid())?;
+    match has_ended(reach.pid()) {
+        true => Some(Over::Gone),
+        false => is_stopped(reach.pid()).then_some(Over::Stopped),
+    }
+}
+
+/// Whether a process has ended, all of its threads.
+pub fn has_ended(pid: i32) -> bool {
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let Some(pid) = Pid::from_raw(pid) else { return false };
+    match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => {
             let mut end = [PollFd::new(&process, PollFlags::IN)];
             poll(&mut end, Some(&zero)).is_ok() && !end[0].revents().is_empty()
         }
         Err(errno) => errno == Errno::SRCH,
-    };
-    match has_ended {
-        true => Some(Over::Gone),
-        false => is_stopped(reach.pid()).then_some(Over::Stopped),
     }
 }
 

@@ -88,8 +88,8 @@ pub struct Link {
 pub struct Counted {
     sent: u64,
     received: u64,
-    bytes_sent: u64,
-    bytes_received: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
     system_calls: u64,
 }
 

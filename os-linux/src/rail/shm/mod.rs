@@ -15,8 +15,10 @@
 //!
 //! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` determines whether a peer's memory can
 //! be read; `ring_reads` holds policies for packets of large messages; `connect` is a pending connection,
-//! `link` a connected peer; `setup` leads from one to the other; this file is the [`Rail`].
+//! `link` a connected peer, `access` its windows; `setup` leads from one to the other; this file is the
+//! [`Rail`].
 
+mod access;
 mod barrier;
 mod connect;
 mod copy;
@@ -38,9 +40,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, fence};
 
-use rerail_core::endpoint::{LineId, PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{Access, LineId, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -53,12 +54,13 @@ pub use reach::{Denied, single_copy};
 pub use ring_reads::{RingReader, RingReads};
 pub use setup::host_id;
 
+use self::access::Windows;
 use self::connect::Opening;
 pub(crate) use self::link::Link;
 use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
-use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
+use super::{AddressError, DirectAccess, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 use crate::auth::{Credentials, Fingerprint, PeerKey, PublicKey};
 use crate::place::NUMA_LOCAL;
 use crate::random::random;
@@ -131,8 +133,9 @@ pub struct ShmRail {
     /// The newest dial to any peer.
     attempts: u32,
     openings: BTreeMap<u64, Opening>,
-    /// Our memory that peers may map.
+    /// Our memory that peers may map, and our windows in it.
     offers: Offers,
+    windows: Box<Windows>,
     /// Disconnected links whose queue is not empty yet, with the time when that ends (set at the next poll).
     closing: Vec<(Link, Option<Time>)>,
     /// Posts that were sent and not reported yet.
@@ -188,6 +191,7 @@ impl ShmRail {
             attempts: 0,
             openings: BTreeMap::new(),
             offers: Offers::default(),
+            windows: Box::default(),
             links: Vec::new(),
             recent: 0,
             next: 0,
@@ -215,6 +219,7 @@ impl ShmRail {
 
     fn insert_link(&mut self, mut link: Link) {
         link.offer(self.offers.number());
+        self.begin_windows(&mut link);
         let rank = link.peer.0 as usize;
         if self.link_of.len() <= rank {
             self.link_of.resize(rank + 1, NONE);
@@ -234,6 +239,7 @@ impl ShmRail {
         if self.links.len() < 2 {
             self.beside &= !OTHERS;
         }
+        self.end_windows(&mut link);
         core::mem::take(&mut link.counted).add_to(&mut self.counters);
         self.link_of[link.peer.0 as usize] = NONE;
         if let Some(moved) = self.links.get(index) {
@@ -423,7 +429,7 @@ impl ShmRail {
         }
         // The barrier is a fence of this thread too, for the links whose other side makes its own (L-13).
         counters.system_calls += u64::from(barrier);
-        let seen = if barrier { barrier::heavy_fence() } else { full_fence() };
+        let seen = if barrier { barrier::heavy_fence() } else { barrier::full_fence() };
         let mut all = links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link));
         seen && all.all(|link| link.is_idle(counters))
     }
@@ -540,12 +546,6 @@ impl ShmRail {
     fn disarm_all(&mut self) {
         self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link)).for_each(Link::disarm);
     }
-}
-
-/// The fence of both sides of a ring where one of them has no barrier.
-fn full_fence() -> bool {
-    fence(Ordering::SeqCst);
-    true
 }
 
 impl Rail for ShmRail {
@@ -689,10 +689,10 @@ impl Rail for ShmRail {
         true
     }
 
-    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {
+    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>, is_writable: bool) {
         // Without a descriptor for it peers read it as they do other memory.
         if let Ok(file) = file.try_clone_to_owned()
-            && self.offers.add(memory, file)
+            && self.offers.add(memory, file, is_writable)
         {
             self.renumber_offers();
         }
@@ -702,6 +702,19 @@ impl Rail for ShmRail {
         if self.offers.withdraw(memory) {
             self.renumber_offers();
         }
+    }
+
+    fn expose(&mut self, key: u64, memory: Piece, access: Access) {
+        self.list_window(key, memory, access);
+    }
+
+    fn withdraw(&mut self, key: u64) -> bool {
+        self.unlist_window(key)
+    }
+
+    unsafe fn access(&mut self, access: &DirectAccess<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.access_now(access) }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -10,10 +10,11 @@
 //! mappings.
 //!
 //! Invariants: an owner writes another number, or 0, before it gives offered memory back and before an end of
-//! a subchannel lets its users have it again (F-2). Memory is mapped for reading only, and only if the kernel
+//! a subchannel lets its users have it again (F-2). Memory is mapped only if the kernel
 //! guarantees that all of it is there and stays; its bytes go to payload and nowhere else. Of a peer there
 //! are no more than [`OFFERS_MAX`] mappings and the bytes that the options allow, and one descriptor on its
-//! way. Mappings of an old list are given up at the next look at the sockets.
+//! way. Mappings of an old list are given up at the next look at the sockets. A file that is not sealed
+//! against it is mapped for writing, and written by direct puts alone (`access`).
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -28,7 +29,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::segment::is_ordinary_memory;
+use super::segment::{Inbound, is_ordinary_memory};
 use super::socket;
 use crate::rail::Piece;
 
@@ -73,6 +74,13 @@ pub struct Answer {
 struct Offer {
     memory: Piece,
     file: OwnedFd,
+    /// Peers may map it for writing.
+    is_writable: bool,
+}
+
+/// Whether a file with these seals may be mapped for writing.
+fn is_writable(seals: SealFlags) -> bool {
+    !seals.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE)
 }
 
 /// The offers of a process.
@@ -89,11 +97,11 @@ impl Offers {
     }
 
     /// One more; `false`: there are too many.
-    pub fn add(&mut self, memory: Piece, file: OwnedFd) -> bool {
+    pub fn add(&mut self, memory: Piece, file: OwnedFd, is_writable: bool) -> bool {
         if self.list.len() >= OFFERS_MAX {
             return false;
         }
-        self.list.push(Offer { memory, file });
+        self.list.push(Offer { memory, file, is_writable });
         self.number.change();
         true
     }
@@ -107,6 +115,15 @@ impl Offers {
             self.number.change();
         }
         is_changed
+    }
+
+    /// Whether a piece lies in one that is offered, and, if so, whether peers may map that for writing.
+    pub fn find(&self, memory: Piece) -> Option<bool> {
+        let holds = |offer: &&Offer| {
+            let (start, len) = (offer.memory.start.addr() as u64, offer.memory.len as u64);
+            OfferedRange { start, bytes: len }.offset_of(memory.start.addr() as u64, memory.len).is_some()
+        };
+        self.list.iter().find(holds).map(|offer| offer.is_writable)
     }
 
     /// Sends a piece of the list; `false`: not now.
@@ -131,6 +148,7 @@ struct Map {
     range: OfferedRange,
     base: NonNull<u8>,
     len: usize,
+    is_writable: bool,
 }
 
 // SAFETY: memory of the process; any thread may read or unmap it.
@@ -140,12 +158,14 @@ impl Map {
     /// Maps a range; `None`: its file is not what may be mapped (L-20), or the system can't.
     fn new(range: OfferedRange, file: &OwnedFd) -> Option<Self> {
         let len = usize::try_from(range.bytes).ok().filter(|len| (1..=isize::MAX as usize).contains(len))?;
-        if !facts_of(file).is_ok_and(|facts| facts.may_be_mapped(range.bytes)) {
+        let (facts, is_writable) = facts_of(file).ok()?;
+        if !facts.may_be_mapped(range.bytes) {
             return None;
         }
+        let rights = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use by Rust.
-        let base = unsafe { mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) }.ok()?;
-        Some(Map { range, base: NonNull::new(base.cast())?, len })
+        let base = unsafe { mm::mmap(std::ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0) }.ok()?;
+        Some(Map { range, base: NonNull::new(base.cast())?, len, is_writable })
     }
 
     /// Where so many bytes at `from` are.
@@ -155,16 +175,17 @@ impl Map {
     }
 }
 
-fn facts_of(file: &OwnedFd) -> Result<FileFacts, Errno> {
+/// What the system guarantees of a file, and whether peers may map it for writing.
+fn facts_of(file: &OwnedFd) -> Result<(FileFacts, bool), Errno> {
     let (seals, stat) = (fs::fcntl_get_seals(file)?, fs::fstat(file)?);
-    Ok(FileFacts {
+    let facts = FileFacts {
         is_memory: is_ordinary_memory(file).is_ok(),
         keeps_its_bytes: seals.contains(SealFlags::SHRINK),
-        is_read_only: seals.contains(SealFlags::FUTURE_WRITE),
         is_sealed: seals.contains(SealFlags::SEAL),
         bytes: stat.st_size as u64,
         allocated: (stat.st_blocks as u64).saturating_mul(512),
-    })
+    };
+    Ok((facts, is_writable(seals)))
 }
 
 impl Drop for Map {
@@ -175,9 +196,35 @@ impl Drop for Map {
     }
 }
 
+/// A window of the peer's that is mapped here, all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedWindow {
+    /// The peer's list of windows that holds it.
+    pub number: u64,
+    key: u64,
+    base: NonNull<u8>,
+    bytes: u64,
+    pub gets: bool,
+    pub puts: bool,
+}
+
+// SAFETY: memory of the process; any thread may access it.
+unsafe impl Send for MappedWindow {}
+
+impl MappedWindow {
+    /// Where its byte `offset` is; `None`: so many bytes from there on are not in it.
+    #[inline(always)]
+    pub fn place(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let is_inside = offset <= self.bytes && bytes as u64 <= self.bytes - offset;
+        is_inside.then(|| self.base.as_ptr().wrapping_add(offset as usize))
+    }
+}
+
 /// What is mapped of one peer's memory.
 #[derive(Debug)]
 pub struct Maps {
+    /// The window that was accessed last; of no other maps than `maps`.
+    window: Option<Box<MappedWindow>>,
     reader: ListReader,
     maps: Vec<Map>,
     /// Of the list that is coming.
@@ -189,7 +236,7 @@ pub struct Maps {
 impl Maps {
     /// None yet, and never more than so many bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Maps { reader: ListReader::default(), maps: Vec::new(), coming: Vec::new(), bytes_max }
+        Maps { window: None, reader: ListReader::default(), maps: Vec::new(), coming: Vec::new(), bytes_max }
     }
 
     /// Pieces that are mapped.
@@ -213,6 +260,7 @@ impl Maps {
     /// The ring has this number: mappings of another list are given up.
     pub fn follow(&mut self, number: u64) {
         if !self.reader.is_of(number) {
+            self.window = None;
             self.maps.clear();
         }
     }
@@ -253,9 +301,46 @@ impl Maps {
             self.coming.extend(Map::new(range, &file));
         }
         if taken.is_last {
+            self.window = None;
             self.maps = std::mem::take(&mut self.coming);
         }
         true
+    }
+
+    /// The peer's window of this key, if it is listed (L-25) and mapped. Both numbers are
+    /// read in the ring.
+    #[inline(always)]
+    pub fn window(&mut self, inbound: &Inbound, key: u64) -> Option<MappedWindow> {
+        match &self.window {
+            Some(window) if window.key == key && window.number == inbound.windows() => Some(**window),
+            _ => self.find_window(inbound, key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_window(&mut self, inbound: &Inbound, key: u64) -> Option<MappedWindow> {
+        let (number, listed) = inbound.window(key)?;
+        // Read behind the number of the windows: memory of theirs was offered before.
+        let offer = inbound.offer();
+        self.request_list(offer);
+        if !self.reader.is_of(offer) {
+            return None;
+        }
+        let bytes = usize::try_from(listed.range.bytes).ok()?;
+        let mut maps = self.maps.iter();
+        let (base, is_writable) =
+            maps.find_map(|map| Some((map.place(listed.range.start, bytes)?, map.is_writable)))?;
+        let base = NonNull::new(base.cast_mut())?;
+        let (gets, puts) = (listed.gets, listed.puts && is_writable);
+        let window = MappedWindow { number, key, base, bytes: listed.range.bytes, gets, puts };
+        self.window = Some(Box::new(window));
+        Some(window)
+    }
+
+    /// Whether there is a question to send.
+    pub const fn must_ask(&self) -> bool {
+        self.reader.due().is_some()
     }
 
     /// Where so many bytes at `from` are mapped.

@@ -13,10 +13,12 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rerail_core::shm::{
-    AttachError, Consumer, Front, Inline, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
+    AttachError, Consumer, Front, Inline, ListedWindow, Mapped, PUTTING_AT, Producer, PushError, RingConfig, RingError,
+    WindowList, ring_bytes,
 };
 use rerail_core::wire::Short;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
@@ -73,6 +75,8 @@ struct Segment {
 
 // SAFETY: memory of the process; any thread may use or unmap it.
 unsafe impl Send for Segment {}
+// SAFETY: what several users of one access are words of a ring, atomically.
+unsafe impl Sync for Segment {}
 
 impl Segment {
     fn map(memory: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
@@ -107,7 +111,20 @@ impl Drop for Segment {
 pub struct Inbound {
     // Dropped in this order.
     ring: Consumer<Mapped>,
-    segment: Segment,
+    segment: Arc<Segment>,
+}
+
+/// The announcement of puts by the peer of a ring (L-26), which may outlive the ring's end.
+#[derive(Debug)]
+pub struct Announcement(Arc<Segment>);
+
+impl Announcement {
+    /// See [`Consumer::putting`].
+    pub fn number(&self) -> u64 {
+        // SAFETY: a word of a ring's layout, so inside the mapping and aligned; it is accessed atomically
+        // only.
+        unsafe { AtomicU64::from_ptr(self.0.base.as_ptr().add(PUTTING_AT).cast()) }.load(Ordering::Acquire)
+    }
 }
 
 impl Inbound {
@@ -129,7 +146,7 @@ impl Inbound {
         if sparse {
             ring.populate_by(populate);
         }
-        Ok((Inbound { ring, segment }, memory))
+        Ok((Inbound { ring, segment: Arc::new(segment) }, memory))
     }
 
     /// Both sides use the barrier of the system instead of a fence for each message (L-13).
@@ -193,6 +210,27 @@ impl Inbound {
     /// See [`Consumer::offer`].
     pub fn offer(&self) -> u64 {
         self.ring.offer()
+    }
+
+    /// See [`Consumer::windows`].
+    #[inline(always)]
+    pub fn windows(&self) -> u64 {
+        self.ring.windows()
+    }
+
+    /// See [`Consumer::window`].
+    pub fn window(&self, key: u64) -> Option<(u64, ListedWindow)> {
+        self.ring.window(key)
+    }
+
+    /// See [`Consumer::putting`].
+    pub fn putting(&self) -> u64 {
+        self.ring.putting()
+    }
+
+    /// What [`putting`](Self::putting) reads, beyond this end's life.
+    pub fn announcement(&self) -> Announcement {
+        Announcement(self.segment.clone())
     }
 
     /// See [`Consumer::claims`].
@@ -418,6 +456,24 @@ impl Outbound {
         fence(Ordering::SeqCst);
     }
 
+    /// See [`Producer::list_windows`].
+    pub fn list_windows(&mut self, list: &WindowList, puts: bool) {
+        self.ring.list_windows(list, puts);
+        fence(Ordering::SeqCst);
+    }
+
+    /// See [`Producer::begin_put`].
+    #[inline(always)]
+    pub fn begin_put(&mut self, number: u64) {
+        self.ring.begin_put(number);
+    }
+
+    /// See [`Producer::end_put`].
+    #[inline(always)]
+    pub fn end_put(&mut self) {
+        self.ring.end_put();
+    }
+
     /// See [`Producer::push_note`].
     pub fn push_note(&mut self, note: &[u8]) -> Result<(), PushError> {
         self.ring.push_note(note)
@@ -448,6 +504,7 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         // Memory that the peer may be reading by a mapping is about to go back (F-2).
         self.offer(0);
+        self.list_windows(&WindowList::default(), false);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rails against each other in one process, against dishonest peers, and against a process that is killed.
 
+mod access;
 mod descriptors;
 mod gate;
 mod hostile;

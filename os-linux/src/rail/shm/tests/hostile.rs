@@ -355,7 +355,7 @@ fn word(base: std::ptr::NonNull<u8>, at: usize) -> &'static AtomicU32 {
 
 /// Publishes a packet as message `position` of a mapped ring of four cells, with a header of so many bytes.
 fn publish(base: std::ptr::NonNull<u8>, position: u32, header_bytes: u16) {
-    let at = 640 + 192 * (position as usize % 4);
+    let at = 1024 + 192 * (position as usize % 4);
     // SAFETY: as in `word`, on multiples of 8.
     let first: &AtomicU64 = unsafe { &*base.as_ptr().add(at).cast() };
     let packet = 2;
@@ -374,7 +374,7 @@ fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     let (_socket, _inbound, outbound) = join(&mut a, 2);
     let (base, _) = outbound.raw();
-    word(base, 640 + 8).store(u32::MAX, Ordering::Relaxed);
+    word(base, 1024 + 8).store(u32::MAX, Ordering::Relaxed);
     publish(base, 0, 0);
     run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Corrupt)]);

@@ -56,7 +56,7 @@ fn offered_memory_is_mapped_and_read_exactly() {
     let (mut a, mut b) = connected([0, 1]);
     let len = 3 * BYTES_PER_POLL + 77;
     let (mut memory, shown, file) = two_faced(len);
-    a.rail.offer(whole(&mut memory), file.as_fd());
+    a.rail.offer(whole(&mut memory), file.as_fd(), false);
     assert!(b.fetch(&mut a, at(&memory), len) == memory, "nothing is mapped yet");
     run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!((a.mapped(1), b.mapped(0)), (0, 1));
@@ -76,7 +76,7 @@ fn offered_memory_is_mapped_and_read_exactly() {
     // One byte more than is mapped, at either end; the mapping must not be left.
     let inner = file_of(&memory[10..100]);
     a.rail.forget(whole(&mut memory));
-    a.rail.offer(Piece { start: memory[10..].as_mut_ptr(), len: 90 }, inner.as_fd());
+    a.rail.offer(Piece { start: memory[10..].as_mut_ptr(), len: 90 }, inner.as_fd(), false);
     b.fetch(&mut a, at(&memory), 1);
     run_until_idle(&mut [&mut a, &mut b]);
     memory[10..100].fill(7);
@@ -104,7 +104,7 @@ fn holes(bytes: u64) -> OwnedFd {
 fn withdrawn_memory_is_read_from_its_owner() {
     let (mut a, mut b) = connected([0, 1]);
     let (mut memory, shown, file) = two_faced(5000);
-    a.rail.offer(whole(&mut memory), file.as_fd());
+    a.rail.offer(whole(&mut memory), file.as_fd(), false);
     b.fetch(&mut a, at(&memory), 1);
     run_until_idle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
@@ -115,7 +115,7 @@ fn withdrawn_memory_is_read_from_its_owner() {
     run_until_idle(&mut [&mut a, &mut b]);
     // The same place again, by another file.
     let newer = file_of(&pattern(5000, 9));
-    a.rail.offer(whole(&mut memory), newer.as_fd());
+    a.rail.offer(whole(&mut memory), newer.as_fd(), false);
     assert_eq!(b.mapped(0), 0, "given up");
     assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is requested");
     run_until_idle(&mut [&mut a, &mut b]);
@@ -128,7 +128,7 @@ fn no_mapped_read_completes_once_the_peer_has_aborted() {
     for abort in [ShmRail::abort, ShmRail::disconnect] {
         let (mut a, mut b) = connected([0, 1]);
         let (mut memory, _, file) = two_faced(2 * BYTES_PER_POLL);
-        a.rail.offer(whole(&mut memory), file.as_fd());
+        a.rail.offer(whole(&mut memory), file.as_fd(), false);
         b.fetch(&mut a, at(&memory), 1);
         run_until_idle(&mut [&mut a, &mut b]);
         assert_eq!(b.mapped(0), 1);
@@ -154,7 +154,7 @@ fn mappings_are_bounded() {
     let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 3 * 4096, ..options() }));
     let mut memories: Vec<_> = (0..=OFFERS_MAX).map(|_| two_faced(100)).collect();
     for (memory, _, file) in &mut memories[..2] {
-        a.rail.offer(whole(memory), file.as_fd());
+        a.rail.offer(whole(memory), file.as_fd(), false);
     }
     add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
@@ -164,7 +164,7 @@ fn mappings_are_bounded() {
     run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.mapped(0), 2);
     for (memory, _, file) in &mut memories[2..] {
-        a.rail.offer(whole(memory), file.as_fd());
+        a.rail.offer(whole(memory), file.as_fd(), false);
     }
     b.fetch(&mut a, first, 1);
     run_until_idle(&mut [&mut a, &mut b]);
@@ -174,7 +174,7 @@ fn mappings_are_bounded() {
     assert!(b.fetch(&mut a, at(last), 100) == *last, "one too many is read as any other");
     let (mut large, _, file) = two_faced(4 * 4096);
     a.rail.forget(whole(&mut memories[3].0));
-    a.rail.offer(whole(&mut large), file.as_fd());
+    a.rail.offer(whole(&mut large), file.as_fd(), false);
     b.fetch(&mut a, first, 1);
     run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.mapped(0), OFFERS_MAX - 1);
@@ -186,7 +186,7 @@ fn mappings_are_bounded() {
 fn mapping_can_be_turned_off() {
     let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }));
     let (mut memory, _, file) = two_faced(100);
-    a.rail.offer(whole(&mut memory), file.as_fd());
+    a.rail.offer(whole(&mut memory), file.as_fd(), false);
     add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
     run_until_idle(&mut [&mut a, &mut b]);
@@ -208,7 +208,6 @@ fn memory_that_is_not_safe_is_not_mapped() {
     let bad = [
         file(&memory, SealFlags::empty()),
         file(&memory, SealFlags::FUTURE_WRITE | SealFlags::SEAL),
-        file(&memory, SealFlags::SHRINK | SealFlags::SEAL),
         file(&memory, SealFlags::SHRINK | SealFlags::FUTURE_WRITE),
         holes(8192),
         file(&memory[..8191], SEALS),
@@ -217,7 +216,7 @@ fn memory_that_is_not_safe_is_not_mapped() {
         disk.into(),
     ];
     for file in bad {
-        a.rail.offer(whole(&mut memory), file.as_fd());
+        a.rail.offer(whole(&mut memory), file.as_fd(), false);
         b.fetch(&mut a, at(&memory), 1);
         run_until_idle(&mut [&mut a, &mut b]);
         assert_eq!(b.mapped(0), 0, "{file:?}");
@@ -293,8 +292,8 @@ fn descriptors_are_closed() {
     let (mut a, mut b) = connected([0, 1]);
     let (mut memory, shown, file) = two_faced(5000);
     let (mut other, _, bad) = (pattern(5000, 4), (), holes(8192));
-    a.rail.offer(whole(&mut other), bad.as_fd());
-    a.rail.offer(whole(&mut memory), file.as_fd());
+    a.rail.offer(whole(&mut other), bad.as_fd(), false);
+    a.rail.offer(whole(&mut memory), file.as_fd(), false);
     b.fetch(&mut a, at(&memory), 1);
     run_until_idle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
@@ -327,7 +326,7 @@ fn questions_are_answered_as_the_socket_takes_it() {
     let mut node = Node::new(0);
     let mut memories: Vec<_> = (0..5).map(|_| two_faced(100)).collect();
     for (memory, _, file) in &mut memories {
-        node.rail.offer(whole(memory), file.as_fd());
+        node.rail.offer(whole(memory), file.as_fd(), false);
     }
     let (socket, inbound, _outbound) = join(&mut node, 1);
     assert_eq!(inbound.offer(), 5);
@@ -365,7 +364,7 @@ fn memory_list_is_received_whole() {
     let mut memory = [0u8; 300];
     let file = file(&memory, SEALS);
     for part in memory.chunks_mut(100) {
-        assert!(offers.add(whole(part), file.try_clone().unwrap()));
+        assert!(offers.add(whole(part), file.try_clone().unwrap(), false));
     }
     let mut maps = Maps::new(1 << 20);
     maps.request_list(offers.number());

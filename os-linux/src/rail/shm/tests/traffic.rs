@@ -439,7 +439,7 @@ fn descriptors_do_not_survive_an_exec() {
 #[test]
 fn shm_memory_per_peer_matches_options_and_architecture() {
     let (a, _b) = connected([0, 1]);
-    assert_eq!(a.rail.ring_bytes(), 640 + 4 * 192 + 4 * 1344);
+    assert_eq!(a.rail.ring_bytes(), 1024 + 4 * 192 + 4 * 1344);
     let (_, default) = ShmOptions::new(1).ring_bytes();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
     let architecture = std::fs::read_to_string(path).unwrap();

@@ -62,8 +62,8 @@ impl Player {
         let claimed = Arena::bytes_for(plan.claimed_bytes_max(self.rank));
         let zones = [turns, others, claimed].map(|bytes| bytes.next_multiple_of(64));
         let bytes = [plan.window_bytes(), zones.iter().sum(), send_bytes(plan, self.rank)];
-        let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.alloc(*bytes as usize).ok()).collect();
-        let [window, receive, send] = regions[..] else {
+        let [window, receive, send] = bytes.map(|bytes| bytes as usize);
+        let (Ok(window), Ok(receive), Ok(send)) = (cx.alloc_window(window), cx.alloc(receive), cx.alloc(send)) else {
             panic!("the machine has no {bytes:?} bytes for a rank");
         };
         for slot in 0..plan.slots.len() as u32 {
@@ -79,7 +79,7 @@ impl Player {
         let receive = (receive, Arena::with_zones(cx.engine.bytes_mut(receive).expect("just made"), &zones));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
         let temporary = cx.engine.config().windows_max >= WINDOWS;
-        let temporary = temporary.then(|| cx.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
+        let temporary = temporary.then(|| cx.alloc_window(TEMPORARY_BYTES as usize).ok()).flatten();
         if let Some(temporary) = temporary {
             let can = |read, write| Access { read, write, atomic: false };
             let at = |offset| MemRef { region: window, offset };
