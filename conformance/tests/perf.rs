@@ -171,8 +171,24 @@ fn explain_lists_what_takes_memory_and_judges_the_budget() {
     assert_eq!(printed["bytes"].as_u64(), Some(sum), "{printed}");
     let rings = printed["items"].as_array().unwrap().iter().find(|item| item["what"] == "rings of shared memory");
     assert_eq!(rings.unwrap()["bytes"].as_u64(), Some(7 * 594_560), "{printed}");
-    let (code, printed) = explain("16M", "256");
+    let (code, printed) = explain("8M", "256");
     assert_eq!((code, printed["fits"].as_bool()), (Some(1), Some(false)), "{printed}");
+}
+
+#[test]
+fn explain_finds_the_preset_by_which_a_job_of_32_768_fits() {
+    let explain = |more: &[&str]| {
+        let mut command = rerail();
+        command.args(["explain", "--memory", "--ranks", "32768", "--json"]).args(more);
+        let output = command.output().unwrap();
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), printed["preset"].as_str().unwrap().to_owned(), printed["channels"].as_u64())
+    };
+    let found = |code, preset: &str| (Some(code), preset.to_owned(), Some(if preset == "standard" { 64 } else { 256 }));
+    assert_eq!(explain(&["--per-node", "8", "--budget", "54M"]), found(0, "compact"));
+    assert_eq!(explain(&["--per-node", "8", "--budget", "54M", "--preset", "standard"]), found(1, "standard"));
+    assert_eq!(explain(&["--per-node", "16", "--budget", "40M"]), found(0, "lean"));
+    assert_eq!(explain(&["--per-node", "8", "--budget", "4M"]), found(1, "standard"));
 }
 
 #[test]

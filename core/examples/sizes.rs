@@ -11,12 +11,4 @@ fn main() {
     println!("| a connected peer | {} |", sizes.connected_peer);
     println!("| an operation | {} |", sizes.operation);
     println!("| an unacknowledged packet | {} |", sizes.packet);
-    println!();
-    println!("| job | state, bytes | payload pool, bytes |\n|---|---|---|");
-    for (size, channels) in [(64, 64), (4096, 64), (65_536, 512)] {
-        let config = Config { channels_max: channels, ..Config::new(PeerId(0), size) };
-        let state = config.memory_bytes().expect("a valid configuration");
-        let pool = config.pool_bytes().expect("a valid configuration");
-        println!("| {size} ranks, {channels} active peers | {state} | {pool} |");
-    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use rerail_core::endpoint::Policy;
+use rerail_linux::settings::Preset;
 use serde::{Deserialize, Serialize};
 
 use super::{KeyArgs, parse_endpoint};
@@ -223,7 +224,11 @@ pub struct ExplainArgs {
     /// With --memory: processes of each host.
     #[arg(long, requires = "memory", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub per_node: u32,
-    /// With --memory: exit with 1 where a process takes more (bytes; K, M, G are binary).
+    /// With --memory: the setting of this name.
+    #[arg(long, requires = "memory", value_parser = PossibleValuesParser::new(Preset::ALL.map(Preset::name)))]
+    pub preset: Option<String>,
+    /// With --memory: exit with 1 where a process takes more (bytes; K, M, G are binary). Where no preset is
+    /// set, the first one that fits counts.
     #[arg(long, requires = "memory", value_parser = parse_bytes)]
     pub budget: Option<u64>,
     /// Messages or one-sided operations.

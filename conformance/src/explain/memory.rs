@@ -1,6 +1,6 @@
 //! `rerail explain --memory`: the most memory that a process of a job takes, by what takes it.
 
-use rerail_linux::settings::Settings;
+use rerail_linux::settings::{Preset, Settings, Source};
 use rerail_linux::{JobShape, MemoryNeed};
 use serde::Serialize;
 
@@ -23,6 +23,8 @@ struct Line {
 struct Lines {
     ranks: u32,
     per_node: u32,
+    /// Which one the settings have; where these have none, and do not fit, the first one that does.
+    preset: &'static str,
     channels: u32,
     items: Vec<Line>,
     bytes: u64,
@@ -34,7 +36,38 @@ struct Lines {
 
 /// Prints it. Exits with 1 where the budget is exceeded.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
-    let settings = Settings::from_env().map_err(Failure::usage)?;
+    let mut settings = Settings::from_env().map_err(Failure::usage)?;
+    if let Some(preset) = &args.preset {
+        settings.set("preset", preset).map_err(Failure::usage)?;
+    }
+    let budget = args.budget.or(Some(settings.memory_budget).filter(|&budget| budget > 0));
+    let lines = lines(args, &settings, budget)?;
+    let lines = match lines.fits || settings.source("preset") != Source::Default {
+        true => lines,
+        false => smaller(args, &settings, budget)?.unwrap_or(lines),
+    };
+    if args.run.json {
+        json(&lines)?
+    } else {
+        write_stdout(&render(&lines))?
+    }
+    Ok(if lines.fits { Exit::Ok } else { Exit::Verification })
+}
+
+/// With the first preset that fits.
+fn smaller(args: &ExplainArgs, settings: &Settings, budget: Option<u64>) -> Result<Option<Lines>, Failure> {
+    for preset in Preset::ALL {
+        let mut settings = settings.clone();
+        settings.set("preset", preset.name()).map_err(Failure::usage)?;
+        let lines = lines(args, &settings, budget)?;
+        if lines.fits {
+            return Ok(Some(lines));
+        }
+    }
+    Ok(None)
+}
+
+fn lines(args: &ExplainArgs, settings: &Settings, budget: Option<u64>) -> Result<Lines, Failure> {
     let ranks = args.ranks.unwrap_or(1);
     let rails_of = |kind: &str, named: usize| match settings.rails.iter().any(|rail| rail == kind) {
         true => named.max(1) as u32,
@@ -46,15 +79,15 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         tcp_rails: rails_of("tcp", settings.tcp_interfaces.len()),
         verbs_rails: rails_of("verbs", settings.verbs_devices.len()),
     };
-    let need = MemoryNeed::of(&settings, job).map_err(Failure::usage)?;
+    let need = MemoryNeed::of(settings, job).map_err(Failure::usage)?;
     let mut all = settings.clone();
     all.core.channels_max = ranks;
     let all = MemoryNeed::of(&all, job).ok();
     let of_all = |what| all.as_ref()?.items.iter().find(|item| item.what == what).map(|item| item.bytes);
-    let budget = args.budget.or(Some(settings.memory_budget).filter(|&budget| budget > 0));
-    let lines = Lines {
+    Ok(Lines {
         ranks,
         per_node: args.per_node,
+        preset: settings.preset.name(),
         channels: settings.core.channels_max.min(ranks),
         items: need
             .items
@@ -70,13 +103,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         bytes_all_connected: all.as_ref().map(MemoryNeed::bytes),
         budget,
         fits: budget.is_none_or(|budget| need.bytes() <= budget),
-    };
-    if args.run.json {
-        json(&lines)?
-    } else {
-        write_stdout(&render(&lines))?
-    }
-    Ok(if lines.fits { Exit::Ok } else { Exit::Verification })
+    })
 }
 
 fn render(lines: &Lines) -> String {
@@ -93,8 +120,11 @@ fn render(lines: &Lines) -> String {
         table.row(cells.map(str::to_owned));
     }
     table.row(["all".to_owned(), lines.bytes.to_string(), all(lines.bytes_all_connected)]);
-    let Lines { ranks, per_node, channels, .. } = lines;
-    let job = format!("{ranks} processes, {per_node} on each host, at most {channels} connected to each process");
+    let Lines { ranks, per_node, channels, preset, .. } = lines;
+    let job = format!(
+        "{ranks} processes, {per_node} on each host, at most {channels} connected to each process, \
+         setting preset = {preset}"
+    );
     let verdict = match lines.budget {
         None => String::new(),
         Some(budget) if lines.fits => format!("\nThat fits in {}.", bytes(budget)),

@@ -12,10 +12,14 @@ use rerail_core::endpoint::sizes;
 use rerail_core::ids::PeerId;
 
 use crate::rail::tcp::{TcpOptions, TcpRail};
-use crate::rail::verbs::VerbsOptions;
+use crate::rail::verbs::{Provider, VerbsOptions};
 use crate::settings::Settings;
 
-use super::rails;
+use super::{rails, verbs};
+
+/// Queues of a known provider, and of others: the formulas of mlx5 count.
+const QUEUES: &str = "queues of verbs devices";
+const UNKNOWN_QUEUES: &str = "queues of verbs devices (as mlx5's)";
 
 /// What a job looks like to one of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +92,15 @@ impl MemoryNeed {
         let near = if has_shm { u64::from(per_node.min(size).saturating_sub(1)) } else { 0 };
         let far = u64::from(size.saturating_sub(1)) - near.min(u64::from(size.saturating_sub(1)));
 
-        let (shm, tcp, verbs) =
-            (rails::shm_options(settings, size), TcpOptions::new([0; 4].into(), 0), verbs(settings, size));
+        let tcp = TcpOptions::new([0; 4].into(), 0);
+        let tcp = TcpOptions { posts_max: settings.posts.min(tcp.posts_max), ..tcp };
+        // Connecting by XRC, which takes less, is left out.
+        let (shm, verbs) = (rails::shm_options(settings, size), verbs::sized(settings, size, 0));
+        let known_provider = provider(settings, &verbs);
+        let of = known_provider.unwrap_or(Provider::Mlx5);
         let (_, ring) = shm.ring_bytes();
         let sockets = u64::from(tcp_rails) * (socket_bytes(settings) + TcpRail::connection_bytes(&tcp));
-        let queues = u64::from(verbs_rails) * verbs.connection_bytes();
+        let queues = u64::from(verbs_rails) * verbs.connection_bytes(of);
         // With all channels in use: as many as possible to peers that cost more.
         let beside = if settings.tcp_beside_shm { sockets + queues } else { 0 };
         let near_bytes = ring + shm.connection_bytes() + beside;
@@ -127,9 +135,9 @@ impl MemoryNeed {
             ),
             item("buffers of verbs rails", buffers, "verbs_receives, verbs_sends, verbs_segment"),
             item(
-                "queues of verbs devices",
-                over_tcp * queues + u64::from(verbs_rails) * verbs.shared_queue_bytes(),
-                "channels, verbs_receives",
+                known_provider.map_or(UNKNOWN_QUEUES, |_| QUEUES),
+                over_tcp * queues + u64::from(verbs_rails) * verbs.shared_queue_bytes(of),
+                "channels, posts, verbs_inline",
             ),
         ];
         Ok(MemoryNeed { items: all.into_iter().filter(|item| item.bytes > 0).collect() })
@@ -159,15 +167,16 @@ impl MemoryNeed {
     }
 }
 
-/// A verbs rail's sizes; whether it connects by XRC is left out, which takes less.
-fn verbs(settings: &Settings, size: u32) -> VerbsOptions {
-    VerbsOptions {
-        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment).min(settings.verbs_eager),
-        segment_bytes: settings.verbs_segment,
-        sends: settings.verbs_sends,
-        receives: settings.verbs_receives,
-        ..VerbsOptions::new(size, 0)
-    }
+/// Whose queues count: those of the named devices, else of all, where a connection takes most; `None`: of no
+/// listed provider.
+fn provider(settings: &Settings, verbs: &VerbsOptions) -> Option<Provider> {
+    let named = settings.verbs_devices.iter().filter_map(|name| name.split('/').next()).map(str::to_owned);
+    let devices: Vec<String> = match settings.verbs_devices.is_empty() {
+        true => Provider::devices(),
+        false => named.collect(),
+    };
+    let all = devices.iter().map(|device| Provider::of_device(device)).collect::<Option<Vec<_>>>()?;
+    all.into_iter().max_by_key(|provider| verbs.connection_bytes(*provider))
 }
 
 /// What the kernel may hold for one TCP connection: twice what is set (`SO_SNDBUF` in socket(7)), else as
@@ -236,12 +245,32 @@ mod tests {
     fn verbs_rails_count_the_queues_of_the_device() {
         let shape = JobShape { tcp_rails: 0, verbs_rails: 1, ..SHAPE };
         let need = MemoryNeed::of(&settings(), shape).unwrap();
-        let options = verbs(&settings(), SHAPE.size);
-        // A request of mlx5 with 256 bytes inline has 512 bytes; 64 of them in each queue pair.
-        assert!(options.connection_bytes() > 64 * 512 + 64 * 8 * 16);
-        let queues = bytes_of(&need, "queues of verbs devices");
-        assert_eq!(queues, 57 * options.connection_bytes() + options.shared_queue_bytes());
+        let options = verbs::sized(&settings(), SHAPE.size, 0);
+        let provider = provider(&settings(), &options);
+        let (what, of) = provider.map_or((UNKNOWN_QUEUES, Provider::Mlx5), |of| (QUEUES, of));
+        let queues = bytes_of(&need, what);
+        assert_eq!(queues, 57 * options.connection_bytes(of) + options.shared_queue_bytes(of));
         assert_eq!(bytes_of(&need, "buffers of verbs rails"), options.memory_bytes());
+    }
+
+    /// 32,768 processes, 256 of them connected.
+    #[test]
+    fn presets_take_what_they_promise() {
+        let need = |preset: &str, per_node, tcp_rails, verbs_rails| {
+            let mut settings = Settings::default();
+            settings.set("preset", preset).unwrap();
+            assert_eq!(settings.core.channels_max, 256);
+            // Not this machine's, which may have larger queues.
+            settings.verbs_devices = vec!["none".to_owned()];
+            MemoryNeed::of(&settings, JobShape { size: 32_768, per_node, tcp_rails, verbs_rails }).unwrap().bytes()
+        };
+        const MB: u64 = 1_000_000;
+        let all = need("compact", 8, 1, 1);
+        assert!(all <= 54 * MB, "{all}");
+        for (tcp, verbs) in [(1, 0), (0, 1)] {
+            let (compact, lean) = (need("compact", 16, tcp, verbs), need("lean", 16, tcp, verbs));
+            assert!(compact <= 40 * MB && lean <= 26 * MB, "TCP {tcp}, verbs {verbs}: {compact} {lean}");
+        }
     }
 
     #[test]

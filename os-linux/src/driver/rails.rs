@@ -110,6 +110,7 @@ pub(super) fn open_all_tcp(
 /// Sizes of the shared-memory rail.
 pub(super) fn shm_options(settings: &Settings, size: u32) -> ShmOptions {
     ShmOptions {
+        posts_max: settings.posts,
         slots: settings.shm_slots,
         segment_bytes: settings.shm_segment,
         eager_bytes_max: settings.core.eager_bytes_max.min(settings.shm_segment),
@@ -150,6 +151,7 @@ fn open_tcp(
         place,
         numa_distance,
         eager_bytes_max: settings.core.eager_bytes_max.min(defaults.segment_bytes),
+        posts_max: settings.posts.min(defaults.posts_max),
         user_timeout_ms: u32::try_from(settings.tcp_user_timeout.0 / 1_000_000).unwrap_or(u32::MAX),
         send_buffer_bytes: buffer(settings.tcp_sndbuf),
         receive_buffer_bytes: buffer(settings.tcp_rcvbuf),

@@ -266,10 +266,6 @@ fn open_one(
     };
     let options = VerbsOptions {
         name: name.clone(),
-        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment).min(settings.verbs_eager),
-        segment_bytes: settings.verbs_segment,
-        sends: settings.verbs_sends,
-        receives: settings.verbs_receives,
         write: settings.verbs_write,
         read: settings.verbs_read,
         registrations_max: settings.verbs_registrations,
@@ -284,7 +280,7 @@ fn open_one(
         numa_distance: place.numa_distance,
         feed_time_min: if place.hca.is_none() { SOFTWARE_FEED_TIME } else { Nanos(0) },
         place: numbers.place(&place),
-        ..VerbsOptions::new(size, index)
+        ..sized(settings, size, index)
     };
     let RankIdentity { credentials, job, rank } = *rank_identity;
     let secret = Secret::new(random::random()?);
@@ -296,6 +292,20 @@ fn open_one(
         let _open = &file;
         again(&device, relaxed)
     })))
+}
+
+/// The defaults for rail number `index` with the sizes of the settings.
+pub(super) fn sized(settings: &Settings, size: u32, index: u8) -> VerbsOptions {
+    let defaults = VerbsOptions::new(size, index);
+    VerbsOptions {
+        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment).min(settings.verbs_eager),
+        segment_bytes: settings.verbs_segment,
+        posts_max: settings.posts.min(defaults.posts_max),
+        sends: settings.verbs_sends,
+        receives: settings.verbs_receives,
+        inline_bytes: settings.verbs_inline,
+        ..defaults
+    }
 }
 
 /// The file through which a rail finds its XRC domain, one for all rails, opened for the first that can use

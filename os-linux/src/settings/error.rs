@@ -8,6 +8,8 @@ pub enum Source {
     /// The default.
     #[default]
     Default,
+    /// The setting `preset`.
+    Preset,
     /// A line of the file.
     File {
         /// Its path.
@@ -28,6 +30,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Default => f.write_str("default"),
+            Source::Preset => f.write_str("preset"),
             Source::File { path, line } => write!(f, "{path}:{line}"),
             Source::Environment { variable } => f.write_str(variable),
             Source::Program => f.write_str("program"),

@@ -8,6 +8,7 @@
 //! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
 
 mod error;
+mod preset;
 mod suggest;
 mod table;
 mod value;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{Problem, SettingsError, Source};
+pub use preset::Preset;
 use rerail_core::config::{Config, RAILS_MAX};
 use rerail_core::ids::PeerId;
 pub use table::Settings;
@@ -305,7 +307,8 @@ impl Settings {
     }
 
     /// The settings if nothing is wrong, alone and together.
-    fn judge(self, mut problems: Vec<Problem>) -> Result<Self, SettingsError> {
+    fn judge(mut self, mut problems: Vec<Problem>) -> Result<Self, SettingsError> {
+        self.take_preset(&mut problems);
         // A wrong value makes dependent values wrong too: reporting these would only confuse.
         if problems.is_empty()
             // How large tables are together follows from the job's size, too, and is checked at the start.

@@ -10,7 +10,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 
 use super::value::{Kind, Order, Value, parse_bytes};
-use super::{Callers, OnDemandUse, Progress, SRQ_SIZE_MAX, Source, Xrc};
+use super::{Callers, OnDemandUse, Preset, Progress, SRQ_SIZE_MAX, Source, Xrc};
 use crate::bootstrap::ANSWER_MAX;
 use crate::rail::shm::RingReads;
 
@@ -140,6 +140,10 @@ macro_rules! settings {
 
 settings! {
 own {
+    preset: Preset = Preset::Standard, { choice Preset::NAMES, Preset::ALL },
+        "Values for what is not set by itself: compact and lean connect 256 peers in less memory than the defaults take, with smaller buffers; the same in all processes. Set it for jobs of thousands of processes; rerail explain --memory lists what is taken.";
+    posts: u16 = 64, { number u16, count(4, 64) },
+        "Packets, writes and reads that a rail may have under way to each peer; of TCP and verbs rails never more than 32. Lower it to save memory.";
     rails: Vec<String> = RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(), { list
         Kind::List { repeats: false, what: "shm, verbs, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word), order: Order::Any } },
         "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself. Set it to leave a kind out. Verbs that was not named is passed over where it can't be used.";
@@ -163,6 +167,8 @@ own {
         "Largest packet, write and read on a verbs rail; the same in all processes. Lower it where little memory may be locked: every send and receive buffer has this size.";
     verbs_sends: u16 = 64, { number u16, count(1, 16_384) },
         "Packets, writes and reads of a verbs rail that are not yet acknowledged, over all peers; each has a buffer. Raise it for many peers that poll rarely.";
+    verbs_inline: u16 = 256, { number u16, bytes(0, 512) },
+        "Messages up to so many bytes, headers included, are handed to a verbs device with the request itself, as far as it takes them. Lower it to save memory: every request in the queue of every peer has room for so much.";
     verbs_receives: u16 = 128, { number u16, count(1, 16_384) },
         "Buffers of a verbs rail's shared receive queue, over all peers. Raise it for many peers that send at once, lower it where little memory may be locked.";
     verbs_srq_sizes: Vec<String> = Vec::new(), { list

@@ -127,7 +127,18 @@ fn every_setting_is_documented_and_has_a_unique_name() {
 #[test]
 fn every_core_setting_changes_the_core_configuration() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
-    let shims = ["rails", "memory_budget", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
+    let shims = [
+        "preset",
+        "posts",
+        "rails",
+        "memory_budget",
+        "peers",
+        "callers",
+        "host_id",
+        "boot_timeout",
+        "progress",
+        "spin_polls",
+    ];
     let of_shims =
         |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
     let displayed = |settings: &Settings| (settings.to_core_config(PeerId(0), 1 << 20), settings.policy_small);
@@ -357,4 +368,27 @@ fn a_refused_set_changes_nothing() {
 fn a_file_that_is_not_there_is_named() {
     let error = Settings::from_env_and(Some("/no/such/rerail.conf")).unwrap_err();
     assert!(error.to_string().starts_with("/no/such/rerail.conf: "), "{error}");
+}
+
+#[test]
+fn a_preset_counts_where_nothing_else_is_set() {
+    let mut settings = load(&[("RERAIL_PRESET", "lean"), ("RERAIL_BLOCKS", "64")], None).unwrap();
+    assert_eq!((settings.core.channels_max, settings.core.blocks_per_peer), (256, 64));
+    assert_eq!(
+        (settings.source("channels").to_string(), settings.source("blocks").to_string()),
+        ("preset".into(), "RERAIL_BLOCKS".into())
+    );
+    settings.set("verbs_sends", "40").unwrap();
+    settings.set("preset", "compact").unwrap();
+    assert_eq!((settings.verbs_sends, settings.verbs_receives, settings.posts), (40, 128, 16));
+    settings.set("preset", "standard").unwrap();
+    settings.set("blocks", "128").unwrap();
+    settings.set("verbs_sends", "64").unwrap();
+    assert_eq!(settings.to_core_config(PeerId(0), 64), Config::new(PeerId(0), 64));
+    assert_eq!((settings.posts, settings.source("channels")), (64, Source::Default));
+    // What is set by itself may not fit the preset.
+    assert!(complaint(&[("RERAIL_PRESET", "lean"), ("RERAIL_EAGER_MAX", "16K")], None).contains("eager_max"));
+    for preset in Preset::ALL {
+        assert_eq!(load(&[("RERAIL_PRESET", preset.name())], None).unwrap().preset, preset);
+    }
 }

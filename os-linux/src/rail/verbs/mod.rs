@@ -48,6 +48,7 @@ mod outage;
 mod partition;
 mod peers;
 mod poll;
+mod provider;
 mod receive;
 mod registry;
 mod revive;
@@ -74,6 +75,7 @@ use rerail_verbs::contract::{Completion, Device, QpId};
 pub use codes::status_of;
 pub use open::Identity;
 pub use options::{OnDemandUse, VerbsError, VerbsOptions, XrcOptions};
+pub use provider::Provider;
 pub use srq::SrqSizes;
 
 use self::address::Address;

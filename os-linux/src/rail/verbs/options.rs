@@ -7,6 +7,7 @@ use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, Regist
 use rerail_verbs::{Moderation, Offers, OnDemand, PortState};
 
 use super::link::{Link, Waiting};
+use super::provider::{Provider, SendQueue};
 use super::registry::Bounds;
 use super::srq::{Queue, Queues, SrqSizes};
 use super::wire::SETUP_BYTES_MAX;
@@ -18,10 +19,6 @@ pub(super) const ROUTE_HEADER_BYTES: usize = 40;
 pub(super) const DATAGRAM_SENDS: u32 = 16;
 /// Most pieces of memory in one request; payload in more pieces is copied.
 pub(super) const SGES_MAX: usize = 8;
-/// Bytes of a block of a provider's send queue, and of a completion.
-const BLOCK: u64 = 64;
-/// Providers allocate whole pages.
-const PAGE: u64 = 4096;
 /// Most bytes sent inline.
 pub(super) const INLINE_BYTES_MAX: usize = 512;
 
@@ -229,27 +226,21 @@ impl VerbsOptions {
         self.layout().bytes + u64::from(self.peers) * (super::peers::PEER_BYTES + nodes)
     }
 
-    /// The most bytes of a connected peer: this rail's tables, and the send queue of an RC queue pair in the
-    /// provider's memory. Providers differ; this is mlx5's, whose requests are among the largest (rdma-core,
-    /// providers/mlx5/verbs.c, `sq_overhead` to `mlx5_alloc_qp_buf`): 64-byte blocks, each with 16 bytes of
-    /// bookkeeping, as a power of two of them.
-    pub fn connection_bytes(&self) -> u64 {
-        const CONTROL: u64 = 192;
-        let payload = (4 + u64::from(self.inline_bytes)).next_multiple_of(16).max(16 * SGES_MAX as u64);
-        let request = (CONTROL + payload).next_multiple_of(BLOCK);
+    /// The most bytes of a connected peer: this rail's tables, and the send queue of an RC queue pair with
+    /// the provider.
+    pub fn connection_bytes(&self, provider: Provider) -> u64 {
         let depth = u64::from(self.posts_max) + 2 * u64::from(super::link::REPORTED);
-        let queue = (depth * request).next_power_of_two();
+        let queue = SendQueue { depth, sges: SGES_MAX as u64, inline: self.inline_bytes.into() };
         let posts = u64::from(self.posts_max) * (size_of::<Waiting>() + size_of::<Piece>()) as u64;
-        queue.next_multiple_of(PAGE) + queue / BLOCK * 16 + 2 * (size_of::<Link>() as u64 + posts)
+        provider.send_queue_bytes(queue) + 2 * (size_of::<Link>() as u64 + posts)
     }
 
-    /// The most bytes in the provider's memory that do not grow with connections: the completion queue, and
-    /// the shared receive queues. As for [`connection_bytes`](Self::connection_bytes).
-    pub fn shared_queue_bytes(&self) -> u64 {
+    /// The most bytes with the provider that do not grow with connections: the completion queue, and the
+    /// shared receive queues.
+    pub fn shared_queue_bytes(&self, provider: Provider) -> u64 {
         let layout = self.layout();
-        let completions = u64::from(layout.cq_depth + 1).next_power_of_two() * BLOCK;
-        let receives = layout.queues.iter().map(|queue| u64::from(queue.count + 1).next_power_of_two() * (32 + 8));
-        completions.next_multiple_of(PAGE) + receives.map(|bytes| bytes.next_multiple_of(PAGE)).sum::<u64>()
+        let receives = layout.queues.iter().map(|queue| provider.receive_queue_bytes(queue.count.into()));
+        provider.completion_queue_bytes(layout.cq_depth.into()) + receives.sum::<u64>()
     }
 
     /// Shared receive queues as `(bytes, count)` of their buffers, smallest first: the result of the
