@@ -314,7 +314,7 @@ impl<C: Cells> Producer<C> {
     }
 
     /// There is room for a short message of `len` bytes, or why not.
-    #[inline]
+    #[inline(always)]
     fn claim_short(&mut self, len: u64, immediate: bool) -> Result<(), PushError> {
         self.claim()?;
         if fits_inline(len, immediate) {

@@ -9,7 +9,7 @@ use std::ptr;
 
 use crate::abi::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::abi::*;
-use crate::port::PIECES_MAX;
+use crate::port::{PIECES_MAX, WINDOWS_MAX};
 
 /// Zeroed bytes behind each structure.
 const TAIL_BYTES: usize = 256;
@@ -20,7 +20,7 @@ const NAME: &CStr = c"rerail";
 /// All of its capabilities.
 const CAPS: u64 = TX_CAPS | RX_CAPS | FI_DIRECTED_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
 const SORTS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
-const TX_CAPS: u64 = SORTS | FI_SEND | FI_READ | FI_WRITE;
+const TX_CAPS: u64 = SORTS | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
 const RX_CAPS: u64 = SORTS | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 
 /// Flags that calls without flags may have by default.
@@ -257,7 +257,7 @@ fn describe(api_version: u32, parse_hints: &Hints) -> Option<*mut Info> {
             cntr_cnt: OBJECTS,
             mr_iov_limit: 1,
             caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
-            mr_cnt: 4096,
+            mr_cnt: WINDOWS_MAX as usize,
             ..NO_DOMAIN
         });
         fabric.write(FabricAttr {

@@ -21,19 +21,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// Room for a value of so many bytes, at most 8.
+    /// Room for values of so many bytes each, at most 8.
     ///
     /// # Safety
-    /// The bytes must be writable, and not in other use, until [`store`](Self::store) or the target's end.
+    /// The bytes of all values that are [stored](Self::store) must be writable, and not in other use, until
+    /// the target's end.
     pub unsafe fn new(address: *mut u8, bytes: usize) -> Target {
         Target { address, bytes: bytes.min(size_of::<u64>()) }
     }
 
-    /// Writes the low bytes of the value.
-    pub fn store(self, value: u64) {
+    /// Writes the low bytes of value number `index`.
+    pub fn store(&self, index: usize, value: u64) {
         let value = value.to_le_bytes();
-        // SAFETY: `new` was promised room for so many bytes, which are at most those of the value.
-        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), self.address, self.bytes) }
+        // SAFETY: `new` was promised room for each value that is stored, of so many bytes, which are at most
+        // those of `value`.
+        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), self.address.add(index * self.bytes), self.bytes) }
     }
 }
 
@@ -47,4 +49,18 @@ pub unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
     }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(start, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_go_side_by_side_in_their_low_bytes() {
+        let mut room = [0xff_u8; 8];
+        // SAFETY: three values of two bytes fit into the room, which nothing else uses meanwhile.
+        let target = unsafe { Target::new(room.as_mut_ptr(), 2) };
+        [(2, 0x9_0605), (0, 0x0201), (1, 0x0403)].into_iter().for_each(|(index, value)| target.store(index, value));
+        assert_eq!(room, [1, 2, 3, 4, 5, 6, 0xff, 0xff]);
+    }
 }

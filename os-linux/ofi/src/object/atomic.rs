@@ -1,4 +1,4 @@
-//! Atomics on one value each, as the transport has them.
+//! Atomics.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -9,7 +9,7 @@ use crate::abi::data::{AtomicAttr, Ioc, MsgAtomic};
 use crate::abi::object::{AtomicOps, FidDomain, FidEp};
 use crate::abi::*;
 use crate::memory::Target;
-use crate::port::{AtomicCall, Errno, OneSided, Pieces, atomic_of};
+use crate::port::{ATOMIC_COUNT_MAX, AtomicCall, Errno, OneSided, Pieces, atomic_of};
 
 /// What an endpoint does.
 pub static OPS: AtomicOps = AtomicOps {
@@ -50,15 +50,17 @@ impl Sort {
     }
 }
 
-/// One value of the caller's, in low bytes.
+/// The caller's values of `bytes` bytes, each in low bytes.
 ///
 /// # Safety
-/// `bytes` bytes at `start`, at most 8, are readable.
-unsafe fn value(start: *const c_void, bytes: usize) -> u64 {
-    let mut value = [0; 8];
+/// `count` values of `bytes` bytes, 1 to 8, are readable at `start`.
+unsafe fn values_at(start: *const c_void, bytes: usize, count: usize) -> impl Iterator<Item = u64> {
     // SAFETY: the caller's promise.
-    value[..bytes].copy_from_slice(unsafe { crate::memory::bytes(start.cast(), bytes) });
-    u64::from_le_bytes(value)
+    unsafe { crate::memory::bytes(start.cast(), bytes * count) }.chunks_exact(bytes).map(|read| {
+        let mut value = [0; 8];
+        value[..read.len()].copy_from_slice(read);
+        u64::from_le_bytes(value)
+    })
 }
 
 /// The common parameters of all calls.
@@ -74,7 +76,7 @@ struct Call {
     silent: bool,
 }
 
-/// Where the values of a call are, one of each.
+/// Where the values of a call are.
 struct Values {
     count: usize,
     operand: *const c_void,
@@ -91,18 +93,21 @@ unsafe fn submit(sort: Sort, parsed: Result<(Call, Values), Errno>) -> isize {
         Err(errno) => return answer_size(Err(errno)),
     };
     let Some(bytes) = sort.bytes(call.op, call.datatype) else { return answer_size(Err(Errno(FI_EOPNOTSUPP))) };
-    if values.count != 1 {
+    let count = values.count;
+    if !(1..=ATOMIC_COUNT_MAX).contains(&count) {
         return answer_size(Err(Errno(FI_EINVAL)));
     }
-    // SAFETY: the caller's contract; a call that only reads has no operand, and only comparisons have a
-    // comparand.
-    let (ep, operand, compare, old) = unsafe {
-        (
-            Endpoint::of(call.ep),
-            if call.op == FI_ATOMIC_READ { 0 } else { value(values.operand, bytes) },
-            if sort == Sort::Compare { value(values.compare, bytes) } else { 0 },
-            (sort != Sort::Write).then(|| Target::new(values.old.cast(), bytes)),
-        )
+    let mut pairs = vec![(0, 0); count];
+    // SAFETY: the caller's contract; a call that only reads has no operands, and only comparisons have
+    // comparands.
+    let (ep, old) = unsafe {
+        if call.op != FI_ATOMIC_READ {
+            pairs.iter_mut().zip(values_at(values.operand, bytes, count)).for_each(|(pair, operand)| pair.0 = operand);
+        }
+        if sort == Sort::Compare {
+            pairs.iter_mut().zip(values_at(values.compare, bytes, count)).for_each(|(pair, compare)| pair.1 = compare);
+        }
+        (Endpoint::of(call.ep), (sort != Sort::Write).then(|| Target::new(values.old.cast(), bytes)))
     };
     let at = OneSided {
         endpoint: ep.number,
@@ -116,7 +121,7 @@ unsafe fn submit(sort: Sort, parsed: Result<(Call, Values), Errno>) -> isize {
         flags: call.flags,
         silent: call.silent,
     };
-    let request = AtomicCall { at, op: call.op, datatype: call.datatype, operand, compare, old };
+    let request = AtomicCall { at, op: call.op, datatype: call.datatype, values: pairs, old };
     answer_size(ep.domain.with(Err(PANICKED), |port| port.atomic(request)))
 }
 
@@ -354,7 +359,7 @@ unsafe extern "C" fn compwritemsg(
     }
 }
 
-/// Answers how many values a call may have: one, or the call is not offered.
+/// Answers how many values a call may have, or that it is not offered.
 ///
 /// # Safety
 /// `count` is null or writable.
@@ -364,7 +369,7 @@ unsafe fn valid(sort: Sort, datatype: c_int, op: c_int, count: *mut usize) -> c_
     }
     // SAFETY: the caller's promise.
     if let Some(count) = unsafe { count.as_mut() } {
-        *count = 1;
+        *count = ATOMIC_COUNT_MAX;
     }
     0
 }
@@ -401,7 +406,7 @@ pub unsafe extern "C" fn query(
     match sort.bytes(op, datatype) {
         Some(size) => {
             // SAFETY: libfabric's contract of `fi_query_atomic`.
-            unsafe { *attr = AtomicAttr { count: 1, size } };
+            unsafe { *attr = AtomicAttr { count: ATOMIC_COUNT_MAX, size } };
             0
         }
         None => -FI_EOPNOTSUPP,

@@ -146,15 +146,31 @@ pub struct Record {
     /// A copy of what the caller has injected: the transport may read it until the request is complete.
     #[allow(dead_code, reason = "held for the transport, which has its address")]
     pub copy: Option<Box<[u8]>>,
-    /// Where the value before an atomic goes.
+    /// Where the values before an atomic go.
     pub old: Option<Target>,
+    /// Of an atomic on several values: how many requests of the transport are not complete, beside one.
+    pub others: u32,
+    /// Why one of these failed, the first that did.
+    pub error: c_int,
 }
 
 impl Record {
     /// A request without a completion on success.
     pub fn new(endpoint: u32, what: What, context: u64, flags: u64) -> Record {
-        let (operation, copy, old) = (None, None, None);
-        Record { context, flags, endpoint, what, needs_event: false, operation, address: 0, failed: false, copy, old }
+        Record {
+            context,
+            flags,
+            endpoint,
+            what,
+            needs_event: false,
+            operation: None,
+            address: 0,
+            failed: false,
+            copy: None,
+            old: None,
+            others: 0,
+            error: 0,
+        }
     }
 }
 
@@ -239,8 +255,8 @@ impl Ledger {
     pub fn taken(&mut self, number: u32, operation: OpId) {
         let Some(record) = self.records.get_mut(number) else { return };
         record.operation = Some(operation);
-        let what = record.what;
-        *self.held(what) += 1;
+        let (what, others) = (record.what, record.others);
+        *self.held(what) += 1 + others;
     }
 
     /// Adds a completion to an endpoint's queue.
@@ -323,8 +339,8 @@ impl Ledger {
                         }
                     }
                     What::Read | What::Write => {
-                        if let Some(target) = record.old.take() {
-                            target.store(done.old);
+                        if let Some(target) = &record.old {
+                            target.store((completion.cookie.0 >> 32) as usize, done.old);
                         }
                     }
                     What::Send => {}
@@ -348,6 +364,15 @@ impl Ledger {
                 }
                 message = true;
             }
+        }
+        if record.others > 0 {
+            record.others -= 1;
+            record.error = if record.error == 0 { entry.error } else { record.error };
+            *self.held(what) -= 1;
+            return;
+        }
+        if record.error != 0 {
+            entry.error = record.error;
         }
         if completion.last {
             self.records.remove(number);

@@ -19,7 +19,7 @@ mod one_sided;
 mod tests;
 mod two_sided;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,10 @@ use rerail_linux::driver::{Contacts, InsertError, NAME_BYTES, Name, RequestError
 use rerail_linux::settings::{Callers, Settings, Source};
 
 pub use self::ledger::{Bound, Count, Endpoint, Entry, Queue};
-pub use self::one_sided::{AtomicCall, Exposed, OneSided, atomic_of};
+pub use self::one_sided::{ATOMIC_COUNT_MAX, AtomicCall, Exposed, OneSided, WINDOWS_MAX, atomic_of};
 pub use self::two_sided::{Incoming, Outgoing, Probe};
 
-use self::ledger::Ledger;
+use self::ledger::{Ledger, Slab};
 use self::names::Names;
 use self::two_sided::{Deferred, Sending};
 use crate::abi::*;
@@ -137,7 +137,9 @@ pub struct Port {
     waiting: BTreeMap<PeerId, VecDeque<Sending>>,
     /// Messages that were taken out of matching, by the context that they were taken with.
     claimed: Vec<(u64, MessageId)>,
-    windows: Vec<Option<Exposed>>,
+    windows: Slab<Exposed>,
+    /// Keys of those that peers may access.
+    keys: HashSet<u64>,
     /// Most receives that the transport is given, and most other requests: all share one table there, and
     /// neither sort may keep the other out, or two processes that only send to each other would never
     /// receive.
@@ -159,7 +161,8 @@ impl Port {
             deferred: VecDeque::new(),
             waiting: BTreeMap::new(),
             claimed: Vec::new(),
-            windows: Vec::new(),
+            windows: Slab::default(),
+            keys: HashSet::new(),
             receives_max: 0,
             others_max: 0,
         }
@@ -386,7 +389,7 @@ fn settings(size: Option<u32>) -> Result<Settings, rerail_linux::settings::Setti
         settings.core.operations_max = 16_384;
     }
     if windows {
-        settings.core.windows_max = 4096;
+        settings.core.windows_max = WINDOWS_MAX;
     }
     if connect_timeout {
         settings.core.connect_timeout = DAY;

@@ -49,7 +49,12 @@ pub struct OneSided {
     pub silent: bool,
 }
 
-/// An atomic on one value.
+/// Registrations that a domain may have.
+pub const WINDOWS_MAX: u32 = 32_768;
+/// Values of an atomic at most: each is a request of the transport.
+pub const ATOMIC_COUNT_MAX: usize = 64;
+
+/// An atomic on values that follow each other.
 #[derive(Debug)]
 pub struct AtomicCall {
     /// Peer, key, offset, context and flags; no memory.
@@ -58,11 +63,9 @@ pub struct AtomicCall {
     pub op: i32,
     /// `enum fi_datatype`.
     pub datatype: i32,
-    /// Operand, in the low bytes.
-    pub operand: u64,
-    /// Comparand, in the low bytes.
-    pub compare: u64,
-    /// Where the value before goes.
+    /// Operand and comparand of each value, in the low bytes: 1 to [`ATOMIC_COUNT_MAX`].
+    pub values: Vec<(u64, u64)>,
+    /// Where the values before go.
     pub old: Option<Target>,
 }
 
@@ -117,33 +120,30 @@ impl Port {
         let (read, write) = (access & FI_REMOTE_READ != 0, access & FI_REMOTE_WRITE != 0);
         let access = Access { read, write, atomic: read && write };
         let exposed = Exposed { memory, access, key, window: None };
-        let is_used = self.windows.iter().flatten().any(|other| other.is_remote() && other.key == key);
-        if is_used && exposed.is_remote() {
+        if exposed.is_remote() && !self.keys.insert(key) {
             return Err(Errno(FI_ENOKEY));
         }
-        let free = self.windows.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.windows.len());
-        match free {
-            Some(place) => self.windows[place] = Some(exposed),
-            None => self.windows.push(Some(exposed)),
-        }
-        match self.expose(place) {
-            Ok(()) => Ok(place as u32),
-            Err(errno) => {
-                self.windows[place] = None;
-                Err(errno)
-            }
+        let place = self.windows.insert(exposed);
+        self.expose(place).inspect_err(|_| self.forget(place))?;
+        Ok(place)
+    }
+
+    fn forget(&mut self, place: u32) {
+        if let Some(exposed) = self.windows.remove(place).filter(Exposed::is_remote) {
+            self.keys.remove(&exposed.key);
         }
     }
 
     /// Exposes memory that was registered before the transport started.
     pub(super) fn expose_all(&mut self) -> Result<(), Errno> {
-        (0..self.windows.len()).try_for_each(|place| self.expose(place))
+        let places: Vec<u32> = self.windows.iter().map(|(place, _)| place).collect();
+        places.into_iter().try_for_each(|place| self.expose(place))
     }
 
-    fn expose(&mut self, place: usize) -> Result<(), Errno> {
+    fn expose(&mut self, place: u32) -> Result<(), Errno> {
         let Stage::Joined(transport) = &mut self.stage else { return Ok(()) };
-        let Some(exposed) = self.windows[place].as_mut().filter(|exposed| exposed.is_remote()) else { return Ok(()) };
+        let exposed = self.windows.get_mut(place).filter(|exposed| exposed.is_remote());
+        let Some(exposed) = exposed else { return Ok(()) };
         let Exposed { memory, access, key, .. } = *exposed;
         let at = MemRef { region: self.region, offset: memory.address };
         let window = transport.expose(&Window::new(at, memory.len, access, key));
@@ -162,12 +162,12 @@ impl Port {
     /// # Errors
     /// `FI_EBUSY` while peers' requests are served from it.
     pub fn deregister(&mut self, place: u32) -> Result<(), Errno> {
-        let slot = self.windows.get(place as usize).copied().flatten().ok_or(Errno(FI_EINVAL))?;
+        let slot = *self.windows.get(place).ok_or(Errno(FI_EINVAL))?;
         if let Some(window) = slot.window {
             for _ in 0..CLOSE_ROUNDS_MAX {
                 let Stage::Joined(transport) = &mut self.stage else { break };
                 if transport.deregister(window).is_ok() {
-                    self.windows[place as usize] = None;
+                    self.forget(place);
                     return Ok(());
                 }
                 self.progress();
@@ -176,23 +176,37 @@ impl Port {
                 return Err(Errno(FI_EBUSY));
             }
         }
-        self.windows[place as usize] = None;
+        self.forget(place);
         Ok(())
     }
 
     /// The rank that owns the memory, and whether the caller requests a completion, where there is room for a
     /// request.
-    fn admit(&mut self, request: &OneSided, what: What) -> Result<(PeerId, bool), Errno> {
+    fn admit(&mut self, request: &OneSided, what: What, count: usize) -> Result<(PeerId, bool), Errno> {
         let (flags, needs_event) = self.call(request.endpoint, what, request.flags)?;
-        if flags & FI_FENCE != 0 && request.flags.is_some() {
-            return Err(Errno(FI_EBADFLAGS));
-        }
+        self.pass_fence(flags)?;
         let peer = self.peer(request.endpoint, request.peer)?;
-        if self.ledger.others < self.others_max {
+        if self.ledger.others as usize + count <= self.others_max as usize {
             Ok((peer, needs_event && !request.silent))
+        } else if count > self.others_max as usize {
+            Err(Errno(FI_EINVAL))
         } else {
             Err(Errno(FI_EAGAIN))
         }
+    }
+
+    /// A request with `FI_FENCE` waits, as later ones do, until all earlier ones to its peer are complete
+    /// (fi_rma(3)): it is taken once those to all peers are.
+    pub(super) fn pass_fence(&mut self, flags: u64) -> Result<(), Errno> {
+        if flags & FI_FENCE == 0 || self.is_quiet() {
+            return Ok(());
+        }
+        self.progress();
+        if self.is_quiet() { Ok(()) } else { Err(Errno(FI_EAGAIN)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.ledger.others == 0 && self.waiting.is_empty()
     }
 
     /// Keeps the record of a request, and submits it.
@@ -214,7 +228,7 @@ impl Port {
     /// # Errors
     /// `FI_EAGAIN` where there is no room now; others for good.
     pub fn write(&mut self, mut request: OneSided) -> Result<(), Errno> {
-        let (peer, needs_event) = self.admit(&request, What::Write)?;
+        let (peer, needs_event) = self.admit(&request, What::Write, 1)?;
         let copy = request.copy.take();
         let pieces = match &copy {
             Some(copy) => Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64),
@@ -234,7 +248,7 @@ impl Port {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read(&mut self, request: &OneSided) -> Result<(), Errno> {
-        let (peer, needs_event) = self.admit(request, What::Read)?;
+        let (peer, needs_event) = self.admit(request, What::Read, 1)?;
         let record = request.record(What::Read, FI_RMA | FI_READ);
         let segments = request.pieces.segments(self.region);
         self.submit_one_sided((request, peer), Record { needs_event, ..record }, |transport, from, cookie| {
@@ -243,19 +257,30 @@ impl Port {
         })
     }
 
-    /// Changes one value in a peer's memory.
+    /// Changes values in a peer's memory, each by itself. The completion is that of the last one.
     ///
     /// # Errors
     /// `FI_EOPNOTSUPP` for unsupported operations, `FI_EAGAIN` where there is no room now; other errors are
     /// permanent.
     pub fn atomic(&mut self, request: AtomicCall) -> Result<(), Errno> {
-        let AtomicCall { at: request, op, datatype, operand, compare, old } = request;
+        let AtomicCall { at: request, op, datatype, values, old } = request;
         let (kind, data_type) = atomic_of(op, datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
         let (what, sort) = if old.is_some() { (What::Read, FI_READ) } else { (What::Write, FI_WRITE) };
-        let (peer, needs_event) = self.admit(&request, what)?;
-        let record = Record { old, needs_event, ..request.record(what, FI_ATOMIC | sort) };
-        self.submit_one_sided((&request, peer), record, |transport, at, cookie| {
-            transport.atomic(&AtomicRequest { compare, cookie, ..AtomicRequest::new(at, kind, data_type, operand) })
+        let (peer, needs_event) = self.admit(&request, what, values.len())?;
+        let others = (values.len() as u32).checked_sub(1).ok_or(Errno(FI_EINVAL))?;
+        let record = Record { old, needs_event, others, ..request.record(what, FI_ATOMIC | sort) };
+        self.submit_one_sided((&request, peer), record, |transport, at, Cookie(number)| {
+            let mut first = None;
+            for (index, (operand, compare)) in (0u64..).zip(values) {
+                let at = Remote { offset: at.offset.wrapping_add(index * data_type.bytes()), ..at };
+                let cookie = Cookie(number | index << 32);
+                let request = AtomicRequest { compare, cookie, ..AtomicRequest::new(at, kind, data_type, operand) };
+                let submitted = transport.atomic(&request);
+                // There is room for all of them, and the peer is the same: the first one is taken, or none.
+                debug_assert!(first.is_none() || submitted.is_ok(), "{submitted:?}");
+                first.get_or_insert(submitted?);
+            }
+            Ok(first.unwrap_or_default())
         })
     }
 }

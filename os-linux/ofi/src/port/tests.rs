@@ -421,16 +421,54 @@ fn memory_is_written_read_and_changed() {
     assert_eq!((cluster.completion(0).flags, back[0], back[100]), (FI_RMA | FI_READ, 3, payload[0]));
 
     let at = request(Pieces::default(), 0, None);
-    let sum = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, operand: 5, compare: 0, old: None };
+    let sum = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, values: vec![(5, 0)], old: None };
     cluster.ports[0].atomic(sum).unwrap();
     assert_eq!((cluster.completion(0).flags, memory[0]), (FI_ATOMIC | FI_WRITE, 8));
     let at = request(Pieces::default(), 0, None);
-    let bits = AtomicCall { at, op: FI_BOR, datatype: FI_DOUBLE, operand: 5, compare: 0, old: None };
+    let bits = AtomicCall { at, op: FI_BOR, datatype: FI_DOUBLE, values: vec![(5, 0)], old: None };
     assert_eq!(cluster.ports[0].atomic(bits), Err(Errno(FI_EOPNOTSUPP)));
+
+    // Several values are one request with one completion.
+    let at = request(Pieces::default(), 3584, None);
+    let values = (1..=ATOMIC_COUNT_MAX as u64).rev().map(|operand| (operand, 0)).collect();
+    let sums = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, values, old: None };
+    cluster.ports[0].atomic(sums).unwrap();
+    assert_eq!((cluster.completion(0).error, memory[448], memory[511]), (0, 64, 1));
+    let at = request(Pieces::default(), 4088, None);
+    let beyond = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, values: vec![(1, 0); 2], old: None };
+    cluster.ports[0].atomic(beyond).unwrap();
+    assert_eq!((cluster.completion(0).error, memory[511]), (FI_EACCES, 2));
+
+    // What is fenced is taken when all before it is complete.
+    cluster.ports[0].write(request(local, 8, None)).unwrap();
+    let fenced = || OneSided { flags: Some(FI_FENCE | FI_COMPLETION), context: 5, ..request(into, 0, None) };
+    assert_eq!(cluster.ports[0].read(&fenced()), Err(Errno(FI_EAGAIN)));
+    let mut message = cluster.outgoing(0, 1, 1, b"text", 6);
+    message.flags = Some(FI_FENCE);
+    assert_eq!(cluster.ports[0].send(&message, None), Err(Errno(FI_EAGAIN)));
+    assert_eq!(cluster.completion(0).context, 4);
+    cluster.ports[0].read(&fenced()).unwrap();
+    assert_eq!((cluster.completion(0).context, back[1]), (5, payload[0]));
 
     cluster.ports[1].deregister(number).unwrap();
     cluster.ports[0].write(request(local, 8, None)).unwrap();
     assert_eq!(cluster.completion(0).error, FI_EACCES);
+}
+
+#[test]
+fn tens_of_thousands_of_registrations_have_room() {
+    let mut cluster = Cluster::of(1);
+    let mut memory = [0u64; 8];
+    let piece = Piece { address: memory.as_mut_ptr().expose_provenance() as u64, len: 64 };
+    let port = &mut cluster.ports[0];
+    let numbers: Vec<u32> =
+        (0..u64::from(WINDOWS_MAX)).map(|key| port.register(piece, FI_REMOTE_READ, key).unwrap()).collect();
+    assert_eq!(port.register(piece, FI_REMOTE_READ, u64::MAX), Err(Errno(FI_ENOMEM)));
+    assert_eq!(port.register(piece, FI_REMOTE_READ, 77), Err(Errno(FI_ENOKEY)));
+    port.deregister(numbers[77]).unwrap();
+    assert_eq!(port.register(piece, FI_REMOTE_READ, 77), Ok(numbers[77]));
+    numbers.into_iter().for_each(|number| port.deregister(number).unwrap());
+    assert_eq!(port.register(piece, FI_REMOTE_READ, u64::MAX).map(|_| ()), Ok(()));
 }
 
 #[test]

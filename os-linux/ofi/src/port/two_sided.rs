@@ -157,6 +157,7 @@ impl Port {
     /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; other errors are permanent.
     pub fn send(&mut self, out: &Outgoing, payload: Option<&[u8]>) -> Result<(), Errno> {
         let (flags, needs_event) = self.call(out.endpoint, What::Send, out.flags)?;
+        self.pass_fence(flags)?;
         self.submit(out, needs_event, flags, payload)
     }
 
