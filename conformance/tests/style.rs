@@ -47,6 +47,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/capi/src/events.rs",
     "os-linux/capi/src/lib.rs",
     "os-linux/capi/src/names.rs",
+    "os-linux/capi/src/one_sided.rs",
     "os-linux/examples/event_loop_tokio.rs",
     "os-linux/examples/event_loop_uring.rs",
     "os-linux/examples/verbs_cost.rs",

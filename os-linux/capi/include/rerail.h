@@ -62,6 +62,7 @@ enum {
     RERAIL_RECV = 2,
     RERAIL_PUT = 3,
     RERAIL_GET = 4,
+    RERAIL_ATOMIC = 5,
     RERAIL_FLUSH = 6
 };
 
@@ -78,7 +79,7 @@ typedef struct rerail_event {
     uint64_t cookie;    /* the request's */
     uint64_t bytes;     /* moved; of a truncated message: all that it has */
     uint64_t tag;       /* of a received message */
-    uint64_t immediate; /* of a received message */
+    uint64_t immediate; /* of a received message; of an atomic: the value before it, in the low bytes */
     int32_t status;     /* 0, or RERAIL_E... */
     uint16_t kind;      /* RERAIL_COMPLETED and so on */
     uint16_t request;   /* of a completed one: RERAIL_SEND and so on */
@@ -145,6 +146,47 @@ int rerail_expose_counted(rerail *transport, void *bytes, size_t count, uint64_t
 int rerail_counter(const rerail *transport, uint16_t counter, uint64_t *value);
 int rerail_get(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
+
+/* Atomics, one value at a time: what is done, and on which type. */
+enum {
+    RERAIL_SUM = 1,
+    RERAIL_PROD = 2,
+    RERAIL_MIN = 3,
+    RERAIL_MAX = 4,
+    RERAIL_BAND = 5, /* of integers only, as the next two */
+    RERAIL_BOR = 6,
+    RERAIL_BXOR = 7,
+    RERAIL_LAND = 8,
+    RERAIL_LOR = 9,
+    RERAIL_LXOR = 10,
+    RERAIL_FETCH = 11,
+    RERAIL_SWAP = 12,
+    RERAIL_CSWAP = 13, /* where the comparand equals the value; the next ones: is not equal, is at most the value ... */
+    RERAIL_CSWAP_NE = 14,
+    RERAIL_CSWAP_LE = 15,
+    RERAIL_CSWAP_LT = 16,
+    RERAIL_CSWAP_GE = 17,
+    RERAIL_CSWAP_GT = 18,
+    RERAIL_MSWAP = 19 /* the bits that are 1 in the comparand; of integers only */
+};
+enum {
+    RERAIL_INT8 = 1,
+    RERAIL_UINT8 = 2,
+    RERAIL_INT16 = 3,
+    RERAIL_UINT16 = 4,
+    RERAIL_INT32 = 5,
+    RERAIL_UINT32 = 6,
+    RERAIL_INT64 = 7,
+    RERAIL_UINT64 = 8,
+    RERAIL_FLOAT = 9,
+    RERAIL_DOUBLE = 10
+};
+/* Changes the value at `offset`, whose address there is a multiple of its size; operand and comparand are in the low bytes, and
+ * the event's `immediate` has the value before. Complete when that is here. */
+int rerail_atomic(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, int kind, int type, uint64_t operand,
+    uint64_t compare, uint64_t cookie, uint64_t *request);
+/* The next put, get or atomic to the peer, and all later ones, wait until all earlier ones are complete there. */
+int rerail_fence(rerail *transport, uint32_t peer);
 
 /* Drives the transport for a round, without waiting; returns how many things happened. */
 size_t rerail_progress(rerail *transport);

@@ -7,6 +7,7 @@
 
 mod events;
 mod names;
+mod one_sided;
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt::Display;
@@ -16,9 +17,8 @@ use std::time::Duration;
 use rerail_core::endpoint::{Event as CoreEvent, Written};
 use rerail_core::ids::Key;
 use rerail_linux::{
-    Access, CancelError, Completion, Contacts, Cookie, CounterId, DeregisterError, FlushRequest, GetRequest, Level,
-    MemRef, Name, Notify, OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError,
-    RequestKind, Seg, Selector, SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
+    CancelError, Completion, Contacts, Cookie, Name, Notify, OpError, OpId, PeerId, QueueId, RecvRequest, RegionId,
+    RequestError, RequestKind, Seg, Selector, SendRequest, Settings, SubmitError, TagMatch, Transport,
 };
 
 const EINVAL: c_int = -1;
@@ -84,6 +84,8 @@ pub struct Handle {
     region: RegionId,
     /// Completion queues by their number, from 1 on.
     queues: Vec<QueueId>,
+    /// Peers to which the next one-sided request is fenced.
+    fenced: Vec<u32>,
     error: CString,
     panicked: bool,
 }
@@ -111,8 +113,16 @@ impl Handle {
         let settings = Settings::from_env().map_err(|error| failure(EINVAL, error))?;
         let contacts = Contacts::open(&settings).map_err(|error| failure(ESYSTEM, error))?;
         let own = Name::new(&contacts, None);
-        let (caller, region, queues, error) = (None, RegionId(0), Vec::new(), CString::default());
-        Ok(Handle { stage: Stage::Listening(contacts), own, caller, region, queues, error, panicked: false })
+        Ok(Handle {
+            stage: Stage::Listening(contacts),
+            own,
+            caller: None,
+            region: RegionId(0),
+            queues: Vec::new(),
+            fenced: Vec::new(),
+            error: CString::default(),
+            panicked: false,
+        })
     }
 
     fn transport(&mut self) -> Result<&mut Transport, Failure> {
@@ -184,7 +194,12 @@ fn completed(completion: &Completion) -> Event {
     let mut event = Event { cookie: completion.cookie.0, kind: COMPLETED, request, ..Event::default() };
     let (mut tagged, mut immediate) = (None, None);
     match completion.result {
-        Ok(done) => (event.bytes, event.peer, tagged, immediate) = (done.bytes, done.peer.0, done.tag, done.immediate),
+        Ok(done) => {
+            (event.bytes, event.peer, tagged, immediate) = (done.bytes, done.peer.0, done.tag, done.immediate);
+            if request == ATOMIC {
+                event.immediate = done.old;
+            }
+        }
         Err(OpError::Truncated { sent, peer, tag, immediate: came, .. }) => {
             (event.status, event.bytes, event.peer) = (ETRUNCATED, sent, peer.0);
             (tagged, immediate) = (tag, came);
@@ -438,218 +453,6 @@ pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_i
                 CancelError::TooLate => failure(EAGAIN, "too late: the request will complete"),
                 CancelError::Unknown => failure(EINVAL, "there is no such request, or it is over"),
             })
-        })
-    }
-}
-
-/// Exposes memory under a key; `written`: how puts with immediate data are reported.
-///
-/// # Safety
-/// That of `with`; `count` bytes at `bytes` are the transport's until the window is deregistered; `window` is
-/// writable.
-unsafe fn expose(
-    handle: *mut Handle,
-    (bytes, count): (*mut c_void, usize),
-    key: u64,
-    written: Notify,
-    window: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(handle, window, |handle| {
-            let at = MemRef { region: handle.region, offset: bytes.expose_provenance() as u64 };
-            let access = Access { read: true, write: true, atomic: false };
-            let exposed = Window { written, ..Window::new(at, count as u64, access, key) };
-            let exposed = handle.transport()?.expose(&exposed);
-            Ok(exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits())
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `expose`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_expose(
-    handle: *mut Handle,
-    bytes: *mut c_void,
-    count: usize,
-    key: u64,
-    window: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { expose(handle, (bytes, count), key, Notify::Event, window) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `expose`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_expose_counted(
-    handle: *mut Handle,
-    bytes: *mut c_void,
-    count: usize,
-    key: u64,
-    counter: u16,
-    window: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { expose(handle, (bytes, count), key, Notify::Counter(CounterId(counter)), window) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_deregister(handle: *mut Handle, window: u64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle, |handle| {
-            handle.transport()?.deregister(WindowId(Key::from_bits(window))).map_err(|error| match error {
-                DeregisterError::Busy => {
-                    failure(EAGAIN, "a peer's request is served from the window: drive and try again")
-                }
-                _ => failure(EINVAL, "there is no such window"),
-            })
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// As [`rerail_send`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_put(
-    handle: *mut Handle,
-    peer: u32,
-    key: u64,
-    offset: u64,
-    bytes: *const c_void,
-    count: usize,
-    cookie: u64,
-    request: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { put(handle, (peer, key, offset), None, (bytes, count), cookie, request) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// As [`rerail_send`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_put_immediate(
-    handle: *mut Handle,
-    peer: u32,
-    key: u64,
-    offset: u64,
-    immediate: u64,
-    bytes: *const c_void,
-    count: usize,
-    cookie: u64,
-    request: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { put(handle, (peer, key, offset), Some(immediate), (bytes, count), cookie, request) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// As [`rerail_inject`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_inject_put(
-    handle: *mut Handle,
-    peer: u32,
-    key: u64,
-    offset: u64,
-    bytes: *const c_void,
-    count: usize,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        submit(handle, std::ptr::null_mut(), (bytes, 0), false, |transport, _| {
-            let payload = if count == 0 { &[] } else { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
-            let to = Remote { peer: PeerId(peer), window: key, offset };
-            transport.inject_put(&PutRequest { notify: Notify::Silent, ..PutRequest::new(to, &[]) }, payload)
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `request` is null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_flush(handle: *mut Handle, peer: u32, cookie: u64, request: *mut u64) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        submit(handle, request, (std::ptr::null(), 0), false, |transport, _| {
-            transport.flush(&FlushRequest { cookie: Cookie(cookie), ..FlushRequest::new(PeerId(peer)) })
-        })
-    }
-}
-
-/// Puts, with immediate data or without.
-///
-/// # Safety
-/// As [`rerail_send`].
-unsafe fn put(
-    handle: *mut Handle,
-    (peer, key, offset): (u32, u64, u64),
-    immediate: Option<u64>,
-    memory: (*const c_void, usize),
-    cookie: u64,
-    request: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        submit(handle, request, memory, false, |transport, segments| {
-            let to = Remote { peer: PeerId(peer), window: key, offset };
-            let (level, cookie) = (Level::Placed, Cookie(cookie));
-            transport.put(&PutRequest { immediate, level, cookie, ..PutRequest::new(to, segments) })
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `value` is writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_counter(handle: *const Handle, counter: u16, value: *mut u64) -> c_int {
-    let read = |handle: &mut Handle| {
-        let counted = handle.transport()?.counter(CounterId(counter));
-        counted.ok_or_else(|| failure(EINVAL, "there is no such counter (RERAIL_COUNTERS)"))
-    };
-    // SAFETY: the caller's promise.
-    unsafe { answer(handle, value, read) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// As [`rerail_recv`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_get(
-    handle: *mut Handle,
-    peer: u32,
-    key: u64,
-    offset: u64,
-    bytes: *mut c_void,
-    count: usize,
-    cookie: u64,
-    request: *mut u64,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        submit(handle, request, (bytes, count), false, |transport, segments| {
-            let from = Remote { peer: PeerId(peer), window: key, offset };
-            transport.get(&GetRequest { cookie: Cookie(cookie), ..GetRequest::new(from, segments) })
         })
     }
 }

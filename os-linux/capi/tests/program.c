@@ -89,6 +89,53 @@ static void queues(uint32_t peer)
     CHECK(sent == 1 && received == 1 && beside <= 1 && rerail_queue_poll(transport, 99, &event, 1) == 0);
 }
 
+/* Values in the other process's memory, each change after those before it. */
+static void atomics(uint32_t peer)
+{
+    static char large[LARGE];
+    const double one = 1.5, two = 2.25;
+    uint64_t first, second;
+    rerail_event event;
+    memcpy(&first, &one, 8);
+    memcpy(&second, &two, 8);
+    struct { int kind, type; uint64_t operand, compare, before; } steps[] = {
+        {RERAIL_SUM, RERAIL_UINT32, 5, 0, 0},
+        {RERAIL_PROD, RERAIL_UINT32, 3, 0, 5},
+        {RERAIL_CSWAP, RERAIL_UINT32, 7, 16, 15},
+        {RERAIL_CSWAP, RERAIL_UINT32, 0xff, 15, 15},
+        {RERAIL_MSWAP, RERAIL_UINT32, 0, 0x0f, 0xff},
+        {RERAIL_BXOR, RERAIL_UINT8, 0xf0, 0, 0xf0},
+        {RERAIL_SWAP, RERAIL_DOUBLE, first, 0, 0},
+        {RERAIL_SUM, RERAIL_DOUBLE, second, 0, first},
+        {RERAIL_FETCH, RERAIL_DOUBLE, 0, 0, 0}};
+    const double sum = one + two;
+    memcpy(&steps[8].before, &sum, 8);
+    for (unsigned at = 0; at < sizeof steps / sizeof *steps; at++) {
+        CHECK(rerail_atomic(transport, peer, 99, 400, steps[at].kind, steps[at].type, steps[at].operand, steps[at].compare, 20, NULL) == 0);
+        event = completed(20);
+        CHECK(event.status == 0 && event.request == RERAIL_ATOMIC && event.immediate == steps[at].before);
+    }
+    CHECK(rerail_atomic(transport, peer, 99, 400, 0, RERAIL_UINT8, 0, 0, 20, NULL) == RERAIL_EINVAL);
+    CHECK(rerail_atomic(transport, peer, 99, 400, RERAIL_SUM, 11, 0, 0, 20, NULL) == RERAIL_EINVAL);
+    CHECK(rerail_atomic(transport, peer, 99, 400, RERAIL_BOR, RERAIL_DOUBLE, 0, 0, 20, NULL) == RERAIL_EINVAL);
+    CHECK(rerail_atomic(transport, peer, 99, 401, RERAIL_SUM, RERAIL_UINT16, 0, 0, 20, NULL) == 0);
+    CHECK(completed(20).status == RERAIL_EREFUSED);
+    /* The get finds what was written before the fence, though large. */
+    memset(large, 'z', LARGE - 1000);
+    CHECK(rerail_put(transport, peer, 99, 1000, large, LARGE - 1000, 21, NULL) == 0);
+    CHECK(rerail_fence(transport, 2) == RERAIL_EINVAL && rerail_fence(transport, peer) == 0 && rerail_fence(transport, peer) == 0);
+    char last = 0;
+    CHECK(rerail_get(transport, peer, 99, LARGE - 1, &last, 1, 22, NULL) == 0);
+    for (int ended = 0; ended < 2;) {
+        rerail_progress(transport);
+        while (rerail_poll(transport, &event, 1)) {
+            CHECK(event.kind == RERAIL_COMPLETED && event.status == 0);
+            ended++;
+        }
+    }
+    CHECK(last == 'z');
+}
+
 int main(void)
 {
     int down[2], up[2];
@@ -149,6 +196,7 @@ int main(void)
         CHECK(rerail_flush(transport, peer, 12, NULL) == 0);
         event = completed(12);
         CHECK(event.status == 0 && event.request == RERAIL_FLUSH);
+        atomics(peer);
         CHECK(rerail_put(transport, peer, 98, 0, "x", 1, 6, NULL) == 0);
         CHECK(completed(6).status == RERAIL_EREFUSED);
         CHECK(rerail_send(transport, peer, 60, 0, NULL, 0, 7, NULL) == 0);

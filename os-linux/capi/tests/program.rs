@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = include_str!("../include/rerail.h");
-const LIBRARY: &str =
-    concat!(include_str!("../src/lib.rs"), include_str!("../src/names.rs"), include_str!("../src/events.rs"));
+const LIBRARY: &str = concat!(
+    include_str!("../src/lib.rs"),
+    include_str!("../src/names.rs"),
+    include_str!("../src/one_sided.rs"),
+    include_str!("../src/events.rs")
+);
 
 /// Where cargo has put the library: beside this test.
 fn libraries() -> PathBuf {
