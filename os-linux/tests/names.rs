@@ -1,6 +1,7 @@
 //! Processes without ranks or a common secret: each has a name, and inserts those of others when it learns
 //! them.
 
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use rerail_linux::driver::{InsertError, NAME_BYTES, Name, RemoveError};
 use rerail_linux::settings::Callers;
 use rerail_linux::{
-    Cookie, Event, OpId, Options, PeerId, RecvRequest, RegionId, Seg, Selector, SendRequest, Settings, Transport,
+    Cookie, Event, OpId, Options, PeerId, RecvRequest, RegionId, RequestError, Seg, Selector, SendRequest, Settings,
+    Transport,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -65,6 +67,8 @@ struct Node {
     closed: Vec<PeerId>,
     lost: Vec<PeerId>,
     completed: Vec<(OpId, Result<rerail_linux::Done, rerail_linux::OpError>)>,
+    /// Messages that wait for a channel: to which peer, the tag, how long.
+    waiting: VecDeque<(PeerId, u64, u64)>,
 }
 
 impl Node {
@@ -72,7 +76,15 @@ impl Node {
         let mut transport = Transport::open_named(&Options { settings }).expect("rails of this machine");
         let memory = transport.alloc(ROOM).expect("memory");
         let name = transport.name().expect("it was opened by name");
-        Node { transport, memory, name, closed: Vec::new(), lost: Vec::new(), completed: Vec::new() }
+        Node {
+            transport,
+            memory,
+            name,
+            closed: Vec::new(),
+            lost: Vec::new(),
+            completed: Vec::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     fn insert(&mut self, other: &Name) -> PeerId {
@@ -81,6 +93,13 @@ impl Node {
 
     fn drive(&mut self) {
         self.transport.progress();
+        for _ in 0..self.waiting.len() {
+            let Some((peer, tag, bytes)) = self.waiting.pop_front() else { break };
+            match self.try_send(peer, tag, bytes) {
+                Err(error) if error.is_full() => self.waiting.push_back((peer, tag, bytes)),
+                sent => drop(sent.expect("a peer")),
+            }
+        }
         while let Some(event) = self.transport.poll_event() {
             match event {
                 Event::Completed(completion) => self.completed.push((completion.operation, completion.result)),
@@ -92,11 +111,15 @@ impl Node {
     }
 
     fn send(&mut self, peer: PeerId, tag: u64, bytes: u64) -> OpId {
+        self.try_send(peer, tag, bytes).expect("a peer")
+    }
+
+    fn try_send(&mut self, peer: PeerId, tag: u64, bytes: u64) -> Result<OpId, RequestError> {
         // An earlier message may still be under way from there.
         self.transport.write(Seg::new(self.memory, 0, 8).at, &tag.to_le_bytes()).expect("the region");
         let segments = [Seg::new(self.memory, 0, bytes)];
         let send = SendRequest { tag: Some(tag), cookie: Cookie(tag), ..SendRequest::new(peer, &segments) };
-        self.transport.send(&send).expect("a peer")
+        self.transport.send(&send)
     }
 
     fn recv(&mut self, from: Option<PeerId>, tag: u64) -> OpId {
@@ -365,6 +388,160 @@ fn everybody_inserts_everybody_while_messages_arrive() {
             assert_eq!(nodes[index].result(recv).unwrap().map(|done| done.bytes), Ok(2000));
         }
         assert!(nodes.iter().all(|node| node.lost.is_empty()), "{fabric:?}");
+    }
+}
+
+/// A row of drawn numbers (Marsaglia, xorshift).
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        (1..items.len()).for_each(|at| items.swap(at, self.below(at + 1)));
+    }
+}
+
+/// Bytes of messages.
+const SIZES: [u64; 3] = [8, 2_000, 20_000];
+
+/// Processes that have many more peers than channels.
+struct Crowd {
+    nodes: Vec<Node>,
+    drawn: Drawn,
+    settings: Settings,
+}
+
+impl Crowd {
+    fn new(size: usize, fabric: Fabric, seed: u64) -> Crowd {
+        let mut settings = settings(fabric, Callers::Hold);
+        settings.set("preset", "lean").expect("a preset");
+        settings.core.channels_max = 16.min(size as u32 / 2);
+        settings.peers = size as u32;
+        let nodes = (0..size).map(|_| Node::open(settings.clone())).collect();
+        Crowd { nodes, drawn: Drawn(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), settings }
+    }
+
+    fn drive_some(&mut self) {
+        for _ in 0..4 {
+            let node = self.drawn.below(self.nodes.len());
+            self.nodes[node].drive();
+        }
+    }
+
+    /// Each inserts the others that it does not have, in an order of its own, sends to each at once and
+    /// receives of each. Gives how many did.
+    fn meet(&mut self) -> usize {
+        let names: Vec<Name> = self.nodes.iter().map(|node| node.name).collect();
+        let mut due: Vec<(usize, usize)> = Vec::new();
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            node.completed.clear();
+            let mut others: Vec<usize> =
+                (0..names.len()).filter(|other| node.transport.peer_of(&names[*other]).is_none()).collect();
+            self.drawn.shuffle(&mut others);
+            due.extend(others.into_iter().map(|other| (at, other)));
+        }
+        // Of each node in its order, the nodes among each other in any.
+        let met = due.len();
+        let mut turns: Vec<usize> = due.iter().map(|(at, _)| *at).collect();
+        self.drawn.shuffle(&mut turns);
+        let mut rest: Vec<VecDeque<usize>> = vec![Default::default(); names.len()];
+        due.iter().for_each(|(at, other)| rest[*at].push_back(*other));
+        let mut receives = HashSet::new();
+        for at in turns {
+            let other = rest[at].pop_front().expect("as many turns as names");
+            let node = &mut self.nodes[at];
+            let peer = node.insert(&names[other]);
+            let bytes = SIZES[other % 3];
+            receives.insert((at, node.recv(Some(peer), other as u64)));
+            node.waiting.push_back((peer, at as u64, bytes));
+            node.drive();
+            self.drive_some();
+        }
+        // A send and a receive of each.
+        let end = Instant::now() + LIMIT + Duration::from_millis(20) * met as u32;
+        while self.nodes.iter().map(|node| node.completed.len()).sum::<usize>() < 2 * met {
+            self.nodes.iter_mut().for_each(Node::drive);
+            if Instant::now() >= end {
+                let waits = |node: &&Node| node.completed.len() < 2 * names.len() - 2;
+                self.nodes.iter().filter(waits).take(2).for_each(|node| println!("{:#?}", node.transport));
+                panic!("messages are missing");
+            }
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            assert!(node.lost.is_empty() && node.closed.is_empty(), "{:?} {:?}", node.lost, node.closed);
+            for (operation, result) in &node.completed {
+                let done = result.expect("nothing is lost");
+                if receives.contains(&(at, *operation)) {
+                    let tag = done.tag.expect("a tagged message") as usize;
+                    assert_eq!((node.transport.name_of(done.peer), done.bytes), (Some(names[tag]), SIZES[at % 3]));
+                }
+            }
+        }
+        met
+    }
+
+    /// Every second one and all others forget each other; of those, each second one ends, and another one
+    /// starts in its place.
+    fn half_leaves(&mut self) {
+        let names: Vec<Name> = self.nodes.iter().map(|node| node.name).collect();
+        let mut partings: Vec<(usize, usize)> = Vec::new();
+        for at in (1..names.len()).step_by(2) {
+            let others = (0..names.len()).filter(|other| *other != at);
+            partings.extend(others.flat_map(|other| [(at, other), (other, at)]));
+        }
+        self.drawn.shuffle(&mut partings);
+        for (at, other) in partings {
+            let node = &mut self.nodes[at];
+            if let Some(peer) = node.transport.peer_of(&names[other]) {
+                match node.transport.remove(peer) {
+                    Ok(()) | Err(RemoveError::Unknown(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            self.drive_some();
+        }
+        let end = Instant::now() + LIMIT + Duration::from_millis(20) * (names.len() * names.len()) as u32;
+        let parted = |nodes: &[Node]| {
+            (1..names.len()).step_by(2).all(|at| {
+                let of_others = nodes.iter().enumerate().filter(|(other, _)| *other != at);
+                let known_of = |node: &Node, name: &Name| node.transport.peer_of(name).is_some();
+                of_others
+                    .into_iter()
+                    .all(|(other, node)| !known_of(node, &names[at]) && !known_of(&nodes[at], &names[other]))
+            })
+        };
+        while !parted(&self.nodes) {
+            self.nodes.iter_mut().for_each(Node::drive);
+            assert!(Instant::now() < end, "some are not removed");
+        }
+        self.nodes.iter_mut().for_each(|node| node.closed.clear());
+        for at in (1..names.len()).step_by(4) {
+            self.nodes[at] = Node::open(self.settings.clone());
+        }
+    }
+}
+
+/// `RERAIL_TEST_PROCESSES` (16 by default) insert each other in drawn orders, while messages arrive of those
+/// that are not inserted yet; half of them leave and come again, some as new processes. Each has at most 16
+/// channels. `RERAIL_TEST_SEED` draws.
+#[test]
+fn a_crowd_meets_by_name_and_half_of_it_comes_again() {
+    let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"));
+    let (size, seed) = (number("RERAIL_TEST_PROCESSES", 16), number("RERAIL_TEST_SEED", 1));
+    for fabric in [Fabric::Shm, Fabric::Tcp] {
+        let began = Instant::now();
+        let mut crowd = Crowd::new(size as usize, fabric, seed);
+        let first = crowd.meet();
+        crowd.half_leaves();
+        let again = crowd.meet();
+        assert!(first == (size * (size - 1)) as usize && again > 0);
+        println!("{fabric:?}: {size} processes, {first} and then {again} messages in {:.1?}", began.elapsed());
     }
 }
 
