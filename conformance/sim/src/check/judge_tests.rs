@@ -6,6 +6,7 @@ use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 use super::super::fixture::{Fixture, tagged, why};
 use super::super::identity::{BLANK, Content, POISON};
 use super::super::ledger::Submission;
+use super::super::notices::COUNTED;
 use super::super::verdict::{Duplicated, Stuck};
 use super::super::{Operation, Rule};
 use super::*;
@@ -138,6 +139,25 @@ fn counters_count_each_request_once() {
     assert_eq!(judge_with(1), Verdict::Clean);
     assert!(matches!(judge_with(0), Verdict::Lost(Lost::Counted { .. })));
     assert!(matches!(judge_with(2), Verdict::Duplicated(Duplicated::Counted { .. })));
+}
+
+#[test]
+fn counters_count_each_put_into_their_window_once() {
+    let mut fixture = good();
+    fixture.ledger.count_notices(1, 3);
+    let at = fixture.time();
+    let submission = Submission::Put { target: 1, slot: 0, content: Content(9), immediate: true, bad: None };
+    let put = fixture.ledger.submitted(0, at, submission, &[], Notify::Event);
+    let notice = |cookie| Written { peer: PeerId(0), cookie, window: 0, offset: 0, bytes: 0, immediate: 9 };
+    fixture.ledger.written(1, at, &notice(COUNTED));
+    fixture.report(0, put, Ok(Done::of(PeerId(1))), &[]);
+    let judge_with = |counted| {
+        let ending = Ending { counters: vec![(1, 3, counted), (1, 4, 0)], ..fixture.ending() };
+        judge(&fixture.ledger, &ending, &NoMemory)
+    };
+    assert!(matches!(judge_with(0), Verdict::Lost(Lost::Counted { .. })));
+    assert!(matches!(judge_with(2), Verdict::Duplicated(Duplicated::Counted { .. })));
+    assert!(!matches!(judge_with(1), Verdict::Lost(Lost::Counted { .. }) | Verdict::Duplicated(_)));
 }
 
 fn damage(verdict: Verdict) -> Damage {

@@ -257,6 +257,8 @@ pub struct Book {
     pub killed: Option<Time>,
     /// Requests that are not over.
     pub(super) open: u32,
+    /// The counter that puts with immediate data count on, too, and how many were reported.
+    pub(super) notices: Option<(u16, u64)>,
 }
 
 /// Something that can be checked only with another rank's memory at hand, at once.

@@ -54,6 +54,7 @@ pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
 pub use judge::{Cut, Ending, Hidden, NoMemory, WindowMemory, gravity, judge, protected};
 pub use ledger::{Book, Ledger, Message, Moment, Part, Reported, Request, Submission};
 pub use memory::{Arena, Extent, Scar};
+pub use notices::COUNTED;
 pub use slots::Slots;
 pub use timeout::Timeouts;
 pub use verdict::{

@@ -3,10 +3,14 @@
 //! before it.
 
 use rerail_core::endpoint::{Notify, RequestKind, Written};
+use rerail_core::ids::Cookie;
 use rerail_core::time::Time;
 
 use super::ledger::{Due, Ledger, Request};
 use super::verdict::{Damage, Duplicated, Lost, Verdict};
+
+/// The cookie of windows whose puts count, see [`Ledger::count_notices`].
+pub const COUNTED: Cookie = Cookie(1);
 
 /// What a put's target is notified of.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +27,29 @@ impl Ledger {
         self.notices.insert(immediate, Notice { by, target, bytes, is_reported: false });
     }
 
+    /// The bytes of a put that were copied at once, and have no memory.
+    pub fn copied(&mut self, immediate: u64, bytes: u64) {
+        if let Some(notice) = self.notices.get_mut(&immediate) {
+            notice.bytes = bytes;
+        }
+    }
+
     /// The put is taken back.
     pub(super) fn renounce(&mut self, immediate: u64) {
         self.notices.remove(&immediate);
     }
 
+    /// Puts into the window of the rank with the cookie [`COUNTED`] count on a counter beside their events.
+    pub fn count_notices(&mut self, rank: u32, counter: u16) {
+        self.books[rank as usize].notices = Some((counter, 0));
+    }
+
     /// Enters that a rank was notified of a put into its window.
     pub fn written(&mut self, rank: u32, at: Time, written: &Written) {
-        let Written { peer, bytes, immediate, .. } = *written;
+        let Written { peer, bytes, immediate, cookie, .. } = *written;
+        if let Some((_, count)) = self.books[rank as usize].notices.as_mut().filter(|_| cookie == COUNTED) {
+            *count += 1;
+        }
         if self.is_liar(peer.0) {
             return;
         }

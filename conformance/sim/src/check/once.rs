@@ -83,8 +83,8 @@ pub(super) fn unreported(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, unreported as u32))))
 }
 
-/// A counter against the requests that count on it: `counted` is what counter `counter` of the rank shows in
-/// the end.
+/// A counter against the requests, and the peers' puts, that count on it: `counted` is what counter `counter`
+/// of the rank shows in the end.
 pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) -> Option<Verdict> {
     let book = ledger.book(rank);
     let counts = |notify| matches!(notify, Notify::Counter(c) | Notify::Both(c) if c.0 == counter);
@@ -100,6 +100,8 @@ pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) ->
             _ => 1,
         })
         .sum();
+    let notices = book.notices.filter(|(of, _)| *of == counter).map_or(0, |(_, count)| count);
+    let all = all + notices;
     match counted.cmp(&all) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Less => Some(Verdict::Lost(Lost::Counted { rank, counted, done: all })),

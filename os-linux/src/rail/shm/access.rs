@@ -143,7 +143,9 @@ impl ShmRail {
     fn after_access(&mut self, index: usize) {
         let must_ask = self.links[index].must_ask();
         self.check_sockets |= must_ask;
-        self.has_slow_work |= must_ask;
+        if must_ask {
+            self.beside |= SLOW;
+        }
     }
 
     /// A window: lists it, if it lies in memory that is offered.

@@ -1,12 +1,13 @@
 //! Where a rank's memory lies: windows, receive and send buffers, and how they are taken and given back.
 
-use rerail_core::endpoint::{Access, Window};
+use rerail_core::endpoint::{Access, Notify, Window};
+use rerail_core::ids::CounterId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 
 use super::super::plan::{ALONE, CHAIN, CONSTANT, PIECES_MAX, Plan, SCRATCH_BYTES, SUM, Step, WINDOWS};
 use super::{Player, SENDS_MAX, WindowSort};
-use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
+use crate::check::{Arena, BLANK, COUNTED, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
 use crate::cluster::Cx;
 use crate::cover::Path;
 use crate::rails;
@@ -74,7 +75,12 @@ impl Player {
         }
         let access = Access { read: true, write: true, atomic: true };
         let at = MemRef { region: window, offset: 0 };
-        let window_of = Window::new(at, plan.window_bytes(), access, WindowSort::All.key(self.rank));
+        let mut window_of = Window::new(at, plan.window_bytes(), access, WindowSort::All.key(self.rank));
+        // At some ranks puts with immediate data count, too: on the counter that requests share.
+        if let Some(last) = cx.engine.config().counters_max.checked_sub(1).filter(|_| self.rank % 3 == 1) {
+            (window_of.written, window_of.cookie) = (Notify::Both(CounterId(last)), COUNTED);
+            shared.ledger.count_notices(self.rank, last);
+        }
         cx.engine.expose(&window_of).expect("a table for windows");
         let receive = (receive, Arena::with_zones(cx.engine.bytes_mut(receive).expect("just made"), &zones));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));

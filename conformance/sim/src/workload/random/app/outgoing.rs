@@ -112,16 +112,29 @@ impl Player {
             Step::Put { target, slot } => {
                 let (bytes, at) = self.slot(slot);
                 let content = Content(fresh);
-                let Some(extents) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
-                self.fill(cx, &extents, content);
+                let config = cx.engine.config();
+                let may_inject = config.retained_max > 0 && bytes <= u64::from(config.eager_bytes_max);
+                let inject = may_inject && self.values % 4 == 2;
+                let (mut payload, mut extents) = (vec![0; bytes as usize], Vec::new());
+                if inject {
+                    content.fill(0, &mut payload);
+                } else {
+                    let Some(taken) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
+                    self.fill(cx, &taken, content);
+                    extents = taken;
+                }
                 let segs = self.segs(false, &extents);
                 let immediate = self.values.is_multiple_of(3).then_some(fresh);
                 let to = self.remote(target, at);
                 let put = PutRequest { immediate, fence, notify, cookie: self.cookie(), ..PutRequest::new(to, &segs) };
-                let outcome = cx.engine.put(&put);
+                let outcome = if inject { cx.engine.inject_put(&put, &payload) } else { cx.engine.put(&put) };
                 let immediate = immediate.is_some();
                 let submission = Submission::Put { target, slot, content, immediate, bad: None };
-                self.entered(cx, outcome, submission, (extents, false), None, reported)
+                let outcome = self.entered(cx, outcome, submission, (extents, false), None, reported);
+                if inject {
+                    self.shared.borrow_mut().ledger.copied(fresh, bytes);
+                }
+                outcome
             }
             Step::Get { target, slot } => {
                 let (bytes, at) = self.slot(slot);
