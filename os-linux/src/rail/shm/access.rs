@@ -19,6 +19,7 @@ use rerail_core::shm::{ListedWindow, OfferedRange, WindowList};
 
 use super::gate;
 use super::link::Link;
+use super::look::SLOW;
 use super::segment::{Announcement, copy_short};
 use super::{ShmRail, barrier};
 use crate::rail::{DirectAccess, Piece};

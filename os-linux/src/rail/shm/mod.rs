@@ -25,6 +25,7 @@ mod copy;
 mod gate;
 mod joint;
 mod link;
+mod look;
 mod memory;
 mod offers;
 mod options;
@@ -39,9 +40,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 
-use rerail_core::endpoint::{Access, LineId, PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{Access, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -57,6 +57,8 @@ pub use setup::host_id;
 use self::access::Windows;
 use self::connect::Opening;
 pub(crate) use self::link::Link;
+pub(crate) use self::look::Front;
+use self::look::{OTHERS, SLOW};
 use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
@@ -69,31 +71,10 @@ use crate::random::random;
 const LISTENER: u64 = 0;
 /// No link.
 const NONE: u32 = u32::MAX;
-/// The next poll has more to do than to look at the rings.
-const SLOW: u8 = 1;
-/// There are more links.
-const OTHERS: u8 = 2;
-/// Links looked at in turn by a call that finds nothing: twice the instructions of an idle call would go to
-/// nine of them.
-const LOOKS: u32 = 2;
 /// Bytes of one read: longer reads are split.
 const READ_BYTES_MAX: u32 = 1 << 30;
 /// Events taken in one look at the sockets.
 const EVENTS_MAX: usize = 64;
-
-/// A message that a look has found: the first word of its cell, and its link.
-pub(crate) struct Front {
-    pub link: NonNull<Link>,
-    pub word: u64,
-}
-
-impl Front {
-    #[inline(always)]
-    fn of(link: &mut Link) -> Option<Front> {
-        let word = link.front_word()?;
-        Some(Front { link: NonNull::from(link), word })
-    }
-}
 
 /// Rings to the other processes of this host.
 #[derive(Debug)]
@@ -444,59 +425,6 @@ impl ShmRail {
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
         self.has_slow_work() || (self.links.len() > 1 && self.links.iter().any(Link::has_message))
-    }
-
-    /// The link that had the last message.
-    #[inline(always)]
-    pub(crate) fn recent_link(&mut self) -> Option<&mut Link> {
-        self.links.get_mut(self.recent as usize)
-    }
-
-    /// The message that its ring has now.
-    #[inline(always)]
-    pub(crate) fn recent_front(&mut self) -> Option<Front> {
-        self.recent_link().and_then(Front::of)
-    }
-
-    /// Whether there is anything beside it to look at.
-    #[inline(always)]
-    pub(crate) fn has_anything_beside(&self) -> bool {
-        self.beside != 0
-    }
-
-    /// The next links, [`LOOKS`] of them: the message of one that has one. So many idle links cost no more
-    /// than a few.
-    #[inline(always)]
-    pub(crate) fn look_in_turn(&mut self) -> Option<Front> {
-        for _ in 0..LOOKS {
-            let next = self.next as usize + 1;
-            let next = if next < self.links.len() { next } else { 0 };
-            self.next = next as u32;
-            let front = Front::of(self.links.get_mut(next)?);
-            if front.is_some() {
-                self.recent = self.next;
-                return front;
-            }
-        }
-        None
-    }
-
-    /// Whether the last [`look_in_turn`](Self::look_in_turn), which found none, has come to the end of all.
-    #[inline(always)]
-    pub(crate) fn has_seen_all(&self) -> bool {
-        self.next < LOOKS
-    }
-
-    /// Sets the core's line of a peer.
-    pub(crate) fn set_line(&mut self, peer: PeerId, line: LineId) {
-        if let Some(index) = self.link_index(peer) {
-            self.links[index].line = line;
-        }
-    }
-
-    /// The link to a peer.
-    pub(crate) fn link_to(&mut self, peer: PeerId) -> Option<&mut Link> {
-        self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)
     }
 
     /// The link to a peer, if a short message whose payload fits into its cell can be sent there now; checks
