@@ -78,8 +78,8 @@ impl Endpoint<'_> {
         Some((rail, short, self.sent_next(send, len)))
     }
 
-    /// As [`send_short_on`](Self::send_short_on) for a message of at most one block, else `None`; inlined. Its
-    /// completion is not reported yet: once it is out, [`sent_next`](Self::sent_next) gives its id.
+    /// As [`send_short_on`](Self::send_short_on) for a message of at most one block, else `None`; inlined.
+    /// Its completion is not reported yet: once it is out, [`sent_next`](Self::sent_next) gives its id.
     #[inline(always)]
     pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short)> {
         self.send_by::<true>(line, send, len)

@@ -3,18 +3,35 @@
 //! Neither reads the clock: [`Transport::send`](super::Transport::send) and `recv` try this first.
 #![allow(unsafe_code)]
 
-use rerail_core::endpoint::{RecvRequest, SendRequest, ShortPost, ShortReceived, Waiting};
-use rerail_core::ids::OpId;
+use rerail_core::endpoint::{LineId, RecvRequest, SendRequest, ShortPost, ShortReceived, Waiting};
+use rerail_core::ids::{OpId, PeerId, RailId};
 use rerail_core::mem::Seg;
 use rerail_core::shm::fits_inline;
-use rerail_core::wire::Short;
+use rerail_core::wire::{Short, ShortSource};
 
+use super::drive::place;
 use super::engine::Engine;
-use crate::memory::Memory;
-use crate::rail::shm::copy_short;
+use crate::memory::{Core, Memory, at_address};
+use crate::rail::ShortPlace;
+use crate::rail::shm::{Front, copy_short};
+
+/// Messages that are taken at once where many have come.
+const SEVERAL: usize = 16;
 
 /// Payloads of so many bytes are copied without a call.
 const WORD: u64 = 8;
+
+/// What a look at the rings finds.
+pub(super) enum Look {
+    /// The ring that had the last message, or now has one, has this.
+    Ready(Front),
+    /// No message, but other work.
+    Slow,
+    /// Nothing in those looked at; others are left.
+    Others,
+    /// Nothing.
+    Empty,
+}
 
 impl Engine {
     /// Sends a message that nothing is special about, if its payload lies in its cell and takes one block at
@@ -188,6 +205,168 @@ impl Engine {
         }
         Some(operation)
     }
+
+    /// Looks for messages that came over shared memory (a few instructions). A [`round`](Self::round) in
+    /// between looks at all the rest: other rails, connections, timers.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Look {
+        match &mut self.rails.shm {
+            Some(rail) => match rail.recent_front() {
+                Some(front) => Look::Ready(front),
+                None if !rail.has_anything_beside() => Look::Empty,
+                None if rail.has_slow_work() => Look::Slow,
+                None => Look::Others,
+            },
+            None => Look::Empty,
+        }
+    }
+
+    /// As [`look`](Self::look), at some of the other rings; `Others`: some are left.
+    #[inline(always)]
+    pub(super) fn look_in_turn(&mut self) -> Look {
+        let Some(rail) = &mut self.rails.shm else { return Look::Empty };
+        match rail.look_in_turn() {
+            Some(front) => Look::Ready(front),
+            None if rail.has_seen_all() => Look::Empty,
+            None => Look::Others,
+        }
+    }
+
+    /// Takes several messages of the ring that had the last one.
+    #[inline]
+    pub(super) fn more(&mut self) -> usize {
+        match self.look() {
+            Look::Ready(_) if self.core.one_waits() => self.take_several::<true>(),
+            Look::Ready(_) => self.take_several::<false>(),
+            _ => 0,
+        }
+    }
+
+    /// Takes the message that a look has just found. This function handles a channel whose line is open, a
+    /// plain receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last,
+    /// so no values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
+    #[inline(always)]
+    pub(super) fn take_message<const ONE: bool>(&mut self, front: Front) -> usize {
+        let Front { mut link, word } = front;
+        // SAFETY: the link is the rail's, which nothing has used since the look: links are neither added nor
+        // removed, and no other reference to one exists.
+        let link = unsafe { link.as_mut() };
+        let core = &mut self.core;
+        let (line, peer) = (link.line, link.peer);
+        let Some(short) = link.front_inline(word) else { return self.take_annex() };
+        let (len, payload) = (short.bytes(), short.payload());
+        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others() };
+        let (to, must_check) = (at_address(place.receive.address()), place.must_check);
+        if must_check || core.is_active() || !link.pass_short(len) {
+            // SAFETY: as below.
+            unsafe { copy_short(payload, to, len.into()) };
+            return self.after_message(len, must_check);
+        }
+        // SAFETY: the ring guarantees the payload: it is not overwritten before more is released. The place
+        // is that of a posted receive, which was resolved within its region when it was posted by its
+        // address, and has room for all of it. No references to the bytes of a region exist while the
+        // transport is borrowed mutably.
+        unsafe { copy_short(payload, to, len.into()) };
+        1
+    }
+
+    /// As [`take_message`](Self::take_message), for the messages of the same link that are here, as long as
+    /// each is like the one before, but a few at most: their completions are to be taken while they are in
+    /// the cache.
+    #[inline(never)]
+    fn take_several<const ONE: bool>(&mut self) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.recent_link() else { return 0 };
+        let (line, peer) = (link.line, link.peer);
+        for done in 0..SEVERAL {
+            let Some(short) = link.front_word().and_then(|word| link.front_inline(word)) else { return done };
+            let (len, payload) = (short.bytes(), short.payload());
+            let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return done };
+            let (to, must_check) = (at_address(place.receive.address()), place.must_check);
+            // SAFETY: as in `take_message`.
+            unsafe { copy_short(payload, to, len.into()) };
+            if must_check || core.is_active() || !link.pass_short(len) {
+                return done + self.after_message(len, must_check);
+            }
+        }
+        SEVERAL
+    }
+
+    /// Rare work for a message that was taken and copied.
+    #[cold]
+    #[inline(never)]
+    fn after_message(&mut self, len: u16, must_check: bool) -> usize {
+        let Engine { rails, core, .. } = self;
+        if let Some(link) = rails.recent_link() {
+            link.release_short(len);
+            if must_check {
+                core.after_next(link.peer, len);
+            }
+        }
+        if core.is_active() { 1 + self.carry_out(self.last) } else { 1 }
+    }
+
+    /// As [`take_message`](Self::take_message), for a payload in the annex.
+    #[inline(never)]
+    fn take_annex(&mut self) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.recent_link() else { return 0 };
+        let (line, mut len, mut must_check) = (link.line, 0, false);
+        let is_taken = link.take_front(|peer, short, payload| {
+            let Some(place) = core.arrive_next(line, peer, &short) else { return false };
+            (len, must_check) = (short.len, place.must_check);
+            // SAFETY: as in `take_message`.
+            unsafe { copy_short(payload, at_address(place.receive.address()), len.into()) };
+            true
+        });
+        if !is_taken {
+            return self.take_others();
+        }
+        if must_check {
+            core.after_next(link.peer, len);
+        }
+        if core.is_active() { 1 + self.take_rest() } else { 1 }
+    }
+
+    /// Takes the message that is due on the same link, if it is a short one, and all further events.
+    #[inline(never)]
+    pub(super) fn take_others(&mut self) -> usize {
+        let Engine { rails, core, memory, .. } = self;
+        let id = rails.shm_id;
+        let Some(link) = rails.recent_link() else { return 0 };
+        let mut line = link.line;
+        let is_taken = link.take_front(|peer, short, payload| {
+            // SAFETY: the ring vouches for the payload.
+            unsafe { take_otherwise(core, memory, &mut line, peer, id, &short, payload) }
+        });
+        link.line = line;
+        if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest() }
+    }
+}
+
+/// Takes a short message outside the usual case; `false`: it needs a packet's path.
+///
+/// # Safety
+/// `payload` can be read for the message's length.
+#[inline(always)]
+unsafe fn take_otherwise(
+    core: &mut Core,
+    memory: &Memory,
+    line: &mut LineId,
+    peer: PeerId,
+    rail: RailId,
+    short: &Short,
+    payload: *const u8,
+) -> bool {
+    match place(memory, short, core.arrive_otherwise(line, peer, rail, short)) {
+        // SAFETY: the caller guarantees the payload. The place has room for all of it: that of a posted
+        // receive, or a block of the pool, resolved within its region. No references to the bytes of a region
+        // exist while the transport is borrowed mutably.
+        ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
+        ShortPlace::Done => {}
+        ShortPlace::Packet => return false,
+    }
+    true
 }
 
 /// Where a payload of one piece is, or of none.

@@ -85,8 +85,8 @@ pub use queues::{QueueError, QueueId, WaitForError};
 pub use record::{AddressRecord, AddressRecordError};
 pub use wait::Woken;
 
-use drive::Look;
 use engine::Engine;
+use express::Look;
 use queues::Queues;
 use round_timer::RoundTimer;
 use turns::Turns;
