@@ -150,6 +150,7 @@ impl Endpoint<'_> {
         self.send_control(operation.0.index, Control::AtomicReply);
     }
 
+    #[inline(always)]
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(
             self.paths.rooms_are_right(channel, self.ready_subs(channel)),
@@ -201,7 +202,7 @@ impl Endpoint<'_> {
 
     /// Sends sequenced packets while there are some and room for them. Returns whether only messages were
     /// pending. `None`: the batch is full.
-    #[inline]
+    #[inline(always)]
     fn pump_packets(&mut self, now: Time, channel: u32, out: &mut Actions) -> Option<bool> {
         let mut is_only_messages = true;
         loop {

@@ -27,6 +27,7 @@ impl<'m> Timers<'m> {
     }
 
     /// Sets timer `id` to `at`, whether it ran or not.
+    #[inline]
     pub fn set(&mut self, id: u32, at: Time) {
         self.at[id as usize] = at;
         match self.place[id as usize] {
