@@ -176,7 +176,7 @@ impl Config {
             packets_max: 2048,
             window: 256,
             unexpected_per_peer: 256,
-            blocks_per_peer: 128,
+            blocks_per_peer: 256,
             block_bytes: 1024,
             eager_bytes_max: 8192,
             retained_max: 512,

@@ -46,7 +46,7 @@ fn environment_overrides_the_file_and_values_have_sources() {
     assert_eq!(source("policy_small"), "program");
     assert_eq!(source("windows"), "default");
     let blocks = settings.describe().into_iter().find(|setting_row| setting_row.name == "blocks").unwrap();
-    assert_eq!((blocks.value.as_str(), blocks.default.as_str(), blocks.unit), ("1024", "128", "count"));
+    assert_eq!((blocks.value.as_str(), blocks.default.as_str(), blocks.unit), ("1024", "256", "count"));
     assert_eq!(blocks.range, "1 to 16384");
 }
 
