@@ -170,7 +170,7 @@ fn explain_lists_what_takes_memory_and_judges_the_budget() {
     let sum: u64 = numbers(&printed["items"], "bytes").iter().sum();
     assert_eq!(printed["bytes"].as_u64(), Some(sum), "{printed}");
     let rings = printed["items"].as_array().unwrap().iter().find(|item| item["what"] == "rings of shared memory");
-    assert_eq!(rings.unwrap()["bytes"].as_u64(), Some(7 * 594_560), "{printed}");
+    assert_eq!(rings.unwrap()["bytes"].as_u64(), Some(7 * 594_944), "{printed}");
     let (code, printed) = explain("8M", "256");
     assert_eq!((code, printed["fits"].as_bool()), (Some(1), Some(false)), "{printed}");
 }

@@ -23,7 +23,7 @@ pub const HEAD_AT: usize = 0;
 /// Where the constants lie.
 pub const CONSTANTS_AT: usize = 384;
 /// Where the first cell starts.
-pub const CELLS_AT: usize = 640;
+pub const CELLS_AT: usize = 1024;
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 192;
 /// The kind of a short message.
