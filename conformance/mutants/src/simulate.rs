@@ -8,6 +8,7 @@ use rerail_sim::check::{Damage, Verdict};
 use rerail_sim::scenario::{Scenario, Span};
 use rerail_sim::soak::{FaultMenu, draw_scenario, run};
 use rerail_sim::trace::Trace;
+use rerail_sim::workload::COPIED_PUTS;
 use serde::{Deserialize, Serialize};
 
 /// Events of a simulation. The longest of the first 1,000 seeds has a tenth of it.
@@ -82,6 +83,8 @@ impl Simulations {
             What::Drawn(fault_menu) => draw_scenario(seed, fault_menu),
             What::File(scenario) => (**scenario).clone(),
         };
+        // The seeds of hunts were found before some puts were copied.
+        scenario.workload.parameters.remove(COPIED_PUTS);
         for change in &self.changes {
             match change {
                 Change::Messages => {

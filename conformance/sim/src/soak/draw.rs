@@ -33,6 +33,7 @@ use crate::cluster::fault::{Fault, FaultAt, Kind};
 use crate::cluster::place::Place;
 use crate::rng::Rng;
 use crate::scenario::{CopySpec, HcaSpec, MapSpec, ProgressSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
+use crate::workload::COPIED_PUTS;
 
 /// Devices of scenarios: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -114,6 +115,9 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     let moves = scenario.random.as_ref().is_some_and(|random| random.kinds.iter().any(|kind| kind.moves()));
     let may_park = !moves || scenario.rails.iter().any(is_stream);
     let parameters = &mut scenario.workload.parameters;
+    if Rng::new(seed, "copied puts").one_in(2) {
+        parameters.insert(COPIED_PUTS.into(), Value::Boolean(true));
+    }
     if may_park && Rng::new(seed, "parks").one_in(4) {
         parameters.insert("parks".into(), Value::Boolean(true));
     }

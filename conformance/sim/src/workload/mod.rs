@@ -46,6 +46,9 @@ use crate::cluster::{Cluster, Ended, Report, Workload};
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
 
+/// The parameter of the workload "random" by which some of the puts are of copies.
+pub const COPIED_PUTS: &str = "copied_puts";
+
 /// A workload with a verdict.
 pub trait Job: Workload {
     /// Called once when the simulation has stopped.

@@ -21,6 +21,7 @@ use crate::cluster::{App, Cluster, Ended, Moment, View, Workload};
 use crate::rails;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
+use crate::workload::COPIED_PUTS;
 use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{FaultLevel, Watch};
 use plan::{AT_START_MAX, LoadParameters, Plan, WINDOWS};
@@ -58,7 +59,7 @@ impl Random {
     /// Parameters: `messages`, `bytes_max`, `large_percent`, `plain_percent`, `one_sided`; `receives`: a rank
     /// posts so many at once, at most; `late`: wildcards are posted late; `pause_us`: ranks send nothing for
     /// so long now and then, at most; `closes`: peers are closed when all with them is over; `parks`: idle
-    /// ones are parked now and then.
+    /// ones are parked now and then; `copied_puts`: some of the puts are of copies (`inject_put`).
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         need_channels(scenario)?;
@@ -114,6 +115,7 @@ impl Random {
             closes: parameters.flag("closes", false)?,
             parked: BTreeSet::new(),
             parks: parameters.flag("parks", false)?,
+            copied_puts: parameters.flag(COPIED_PUTS, false)?,
             pause_ns: parameters.number("pause_us", 0, 0, 1 << 20)? * 1000,
             plan,
             ledger,

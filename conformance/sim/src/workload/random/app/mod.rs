@@ -91,6 +91,8 @@ pub struct Shared {
     pub closes: bool,
     /// Peers are parked now and then.
     pub parks: bool,
+    /// Some of the puts are of copies.
+    pub copied_puts: bool,
     /// Ranks and peers without a connection: their end is reported when they are called.
     pub parked: BTreeSet<(u32, u32)>,
     /// Ranks send nothing for so long now and then, at most; 0: they go on.

@@ -114,7 +114,7 @@ impl Player {
                 let content = Content(fresh);
                 let config = cx.engine.config();
                 let may_inject = config.retained_max > 0 && bytes <= u64::from(config.eager_bytes_max);
-                let inject = may_inject && self.values % 4 == 2;
+                let inject = may_inject && self.values % 4 == 2 && self.shared.borrow().copied_puts;
                 let (mut payload, mut extents) = (vec![0; bytes as usize], Vec::new());
                 if inject {
                     content.fill(0, &mut payload);
