@@ -334,8 +334,8 @@ impl<C: Cells> Producer<C> {
     #[inline(always)]
     pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
         if fits_inline(short.len.into(), short.flags & Short::IMMEDIATE != 0) {
-            // SAFETY: there is room, so a cell is free.
             self.begin_inline(short);
+            // SAFETY: there is room, so a cell is free.
             return unsafe { self.finish_inline(short.len, short.flags, from) };
         }
         // SAFETY: the caller's promise is the same.

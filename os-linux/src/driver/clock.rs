@@ -21,15 +21,11 @@ pub trait Clock {
 
     /// The time.
     fn now(&self) -> Time;
-
-    /// A request was carried out between two rounds: the next one is not idle.
-    fn note_work(&mut self) {}
 }
 
 /// The system: its monotonic clock, descriptors to sleep on, and the launcher.
 pub struct System {
     pub(super) waiter: Waiter,
-    pub(super) spin: Spin,
     pub(super) boot: Option<Box<dyn Bootstrap>>,
     /// How long a step of it may take; `None`: as long as it takes.
     pub(super) boot_limit: Option<Duration>,
@@ -74,11 +70,6 @@ impl Clock for System {
 
     fn now(&self) -> Time {
         now()
-    }
-
-    #[inline]
-    fn note_work(&mut self) {
-        self.spin.idle_rounds = 0;
     }
 }
 

@@ -142,9 +142,10 @@ impl Opening {
     ) -> Result<Self, StartError> {
         let rails = Rails::number(rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect());
         let waiter = Waiter::new(&rails)?;
-        let spin = Spin::new(idle_rounds_max);
-        let system = System { waiter, spin, boot: None, boot_limit: None };
-        Opening::over(config, host, rails, system)
+        let system = System { waiter, boot: None, boot_limit: None };
+        let mut opening = Opening::over(config, host, rails, system)?;
+        opening.transport.spin = Spin::new(idle_rounds_max);
+        Ok(opening)
     }
 }
 
@@ -193,8 +194,14 @@ impl<C: Clock> Opening<C> {
             lost: Vec::new(),
         };
         let learnt = PeerSet::new(config.peers_max);
-        let transport =
-            Transport { engine, clock, round_timer: RoundTimer::default(), turns: Turns::default(), queues: None };
+        let transport = Transport {
+            queues: None,
+            spin: Spin::new(0),
+            round_timer: RoundTimer::default(),
+            turns: Turns::default(),
+            engine,
+            clock,
+        };
         Ok(Opening { transport, address_record, learnt, near: 1, limited: None })
     }
 

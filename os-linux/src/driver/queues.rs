@@ -160,7 +160,7 @@ impl Transport {
             if let Some(completion) = self.test(operation) {
                 return Ok(completion);
             }
-            yields = if self.clock.spin.yields() { yields + 1 } else { 0 };
+            yields = if self.spin.yields() { yields + 1 } else { 0 };
             if let Some(queues) = self.queues.as_ref().filter(|queues| !queues.has_room()) {
                 let events = queues.queues.iter().map(|queue| queue.events.len()).max().unwrap_or(0);
                 return Err(WaitForError::Full { events });

@@ -335,7 +335,7 @@ impl<C: Clock> Transport<C> {
     /// As [`send`](Self::send).
     pub fn put(&mut self, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.put_directly(put) {
-            self.clock.note_work();
+            self.spin.idle_rounds = 0;
             return Ok(operation);
         }
         self.submit(put.to.peer, put.segments, |core, now| core.put(now, put))
@@ -369,7 +369,7 @@ impl<C: Clock> Transport<C> {
     /// As [`send`](Self::send).
     pub fn get(&mut self, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.get_directly(get) {
-            self.clock.note_work();
+            self.spin.idle_rounds = 0;
             return Ok(operation);
         }
         self.submit(get.from.peer, get.segments, |core, now| core.get(now, get))
