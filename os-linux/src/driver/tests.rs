@@ -17,5 +17,6 @@ mod process;
 mod queues;
 mod registration;
 mod reopened;
+mod rounds;
 mod sleep;
 mod striping;
