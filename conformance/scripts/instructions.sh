@@ -5,11 +5,11 @@
 # And what it costs, for each peer, that all connect, that rails fail and come back, that processes die and the others
 # close (conformance/testkit/examples/failure_cost.rs): the same in a large job as in a small one.
 #
-#   instructions.sh [-p POLICIES] [-k FOLDER] [-j] [-w]
+#   instructions.sh [-p POLICIES] [-k FOLDER] [--json] [-w]
 #
 #   -p POLICIES  names with commas between them (default: default,even,binding; "default": as an endpoint begins)
 #   -k FOLDER    leaves the profiles there (for callgrind_annotate)
-#   -j           prints JSON, a line per number, instead of the table
+#   --json, -j   prints one JSON object instead of the table: a number for each case_policy_rails_side
 #   -w           writes the baseline anew instead of comparing
 #
 # Fails where a number is more than 3 % above the committed one (instructions.baseline, beside this script), where a
@@ -27,7 +27,7 @@ recovery_max=3
 size_max=10
 
 usage() {
-    echo "usage: $0 [-p POLICIES] [-k FOLDER] [-j] [-w]" >&2
+    echo "usage: $0 [-p POLICIES] [-k FOLDER] [--json] [-w]" >&2
     exit 2
 }
 
@@ -35,6 +35,11 @@ policies=default,even,binding
 folder=
 json=
 write=
+for word in "$@"; do
+    shift
+    [ "$word" != --json ] || word=-j
+    set -- "$@" "$word"
+done
 while getopts p:k:jwh option; do
     case $option in
         p) policies=$OPTARG ;;
@@ -111,10 +116,11 @@ awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rai
         off = key in known ? 100 * ($5 - known[key]) / known[key] : 0
         one = $1 " " $2 " 1 " $4
         more = one in now && $3 > 1 ? sprintf("%+.1f %%", 100 * ($5 - now[one]) / now[one]) : ""
-        if (json)
-            printf "{\"case\":\"%s\",\"policy\":\"%s\",\"rails\":%d,\"side\":\"%s\",\"instructions\":%d,\"baseline\":%s}\n", \
-                $1, $2, $3, $4, $5, key in known ? known[key] : "null"
-        else {
+        if (json) {
+            name = $1 "_" $2 "_" $3 "_" $4
+            gsub(/[^a-z0-9_]/, "_", name)
+            object = object (object ? "," : "") sprintf("\"%s\":%d", name, $5)
+        } else {
             if (!heads++)
                 printf "%-20s %-10s %5s %-12s %12s %10s  %s\n", "case", "policy", "rails", "side", "instructions", "baseline", \
                     "over one rail"
@@ -128,6 +134,7 @@ awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rai
         if ($1 == "failure") failure[$4] = $5
     }
     END {
+        if (json) print "{" object "}"
         for (rails = 1; rails <= 2; rails++) {
             with = sum["one-way " rails]
             without = sum["one-way-unreliable " rails]

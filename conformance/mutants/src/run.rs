@@ -249,6 +249,14 @@ pub fn run(options: &Options) -> Result<bool, String> {
         let why = of_name.and_then(|mutant| built.complaints.get(&mutant.id)).map_or("", String::as_str);
         eprintln!("written by hand, and does not compile: {}: {why}", outcome.name);
     }
+    // One that no test and no simulation tells from the code has no place among those written by hand.
+    let survives = |outcome: &&Outcome| {
+        outcome.written && outcome.equivalent.is_none() && matches!(outcome.fate, Fate::Survived { .. })
+    };
+    for outcome in outcomes.iter().filter(survives) {
+        is_good = false;
+        eprintln!("written by hand, and not killed: {}", outcome.name);
+    }
     if options.write {
         write(&places, &table)?;
     }

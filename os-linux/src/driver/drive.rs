@@ -124,6 +124,18 @@ impl Engine {
         done
     }
 
+    /// Whether no rail to a peer holds a post, once those are reported that are over.
+    pub(super) fn is_free(&mut self, now: Time, peer: PeerId) -> bool {
+        if self.core.is_unused(peer) {
+            return true;
+        }
+        let Engine { rails, core, memory, scratch, .. } = self;
+        let (id, reports) = (rails.shm_id, &mut scratch.reports);
+        let Some(rail) = &mut rails.shm else { return false };
+        let mut sink = CoreSink { core, memory, rail: id, now, reports };
+        rail.report_posts(&mut sink) > 0 && self.core.is_unused(peer)
+    }
+
     /// What follows from the rails' events, timers that are due, and the core's actions.
     #[inline(always)]
     fn after_rails(&mut self, now: Time) -> usize {

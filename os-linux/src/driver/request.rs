@@ -465,11 +465,12 @@ impl<C: Clock> Transport<C> {
     }
 
     /// A request was submitted that can't take the express path. It is sent at once, unless its rail is busy,
-    /// or `more` follow (P-16): requests that collect until the rail is free are sent together
+    /// or `more` follow (P-16): a ring is busy only while it has no room, other rails until they report what
+    /// they have. Requests that collect until the rail is free are sent together
     /// (newmadeleine-2007, 2). The next round sends it in any case.
     fn submitted(&mut self, now: Time, peer: PeerId, more: bool) {
         self.engine.met.insert(peer);
-        if C::POSTS_AT_ONCE && !more && self.engine.core.is_unused(peer) {
+        if C::POSTS_AT_ONCE && !more && self.engine.is_free(now, peer) {
             self.engine.carry_out(now);
         }
         self.round_timer.busy(now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rerail_core::endpoint::{Event, RailFault, RecvRequest, Selector, SendRequest};
+use rerail_core::endpoint::{Event, Level, RailFault, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
@@ -176,4 +176,25 @@ fn a_full_ring_leaves_others_their_turn() {
             received.extend(call(&mut cluster));
         }
     }
+}
+
+/// Messages that do not go the short way leave a ring's sender when they are submitted, one behind the other.
+#[test]
+fn messages_leave_at_submission() {
+    const MANY: usize = 5;
+    let mut cluster = Cluster::of(2, Fabric::Shm);
+    (0..4).for_each(|_| cluster.ping(0, 1, 8));
+    let source = cluster.filled(1, 8, 1);
+    for n in 0..MANY {
+        receive(&mut cluster);
+        let level = [Level::Acknowledged, Level::Placed][n % 2];
+        let send = SendRequest { level, ..SendRequest::new(PeerId(0), &[]) };
+        cluster.at(1).send(&SendRequest { segments: &whole(source, 8), ..send }).unwrap();
+    }
+    // Their sender computes.
+    let mut received = 0;
+    for _ in 0..1000 {
+        received += call(&mut cluster).len();
+    }
+    assert_eq!(received, MANY);
 }
