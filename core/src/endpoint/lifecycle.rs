@@ -211,7 +211,7 @@ impl Endpoint<'_> {
     /// or all without a receive.
     pub(super) fn drop_parked(&mut self, peer: PeerId, all: bool) {
         let mut walk = self.t.messages.walk();
-        while self.t.parked[peer.0 as usize].held.messages > 0
+        while self.t.parked[peer.0 as usize].held().messages > 0
             && let Some(index) = self.t.messages.step(&mut walk)
         {
             let message = self.message(index);

@@ -240,7 +240,7 @@ impl Endpoint<'_> {
             self.t.held = self.t.held.without(held);
             let parked = &mut self.t.parked[peer.0 as usize];
             parked.release(held);
-            self.t.held_peers -= u32::from(parked.held.messages == 0);
+            self.t.held_peers -= u32::from(parked.held().messages == 0);
             return;
         }
         self.t.channels.at_mut(channel).messages -= 1;

@@ -457,7 +457,7 @@ impl Endpoint<'_> {
         let Some(parked) = parked else { return self.reopen(now, channel) };
         log::debug!("peer {}: channel parked", peer.0);
         self.park_messages(channel);
-        self.t.held.add(parked.held);
+        self.t.held.add(parked.held());
         self.t.parked[peer.0 as usize] = parked;
         self.stats.parked += 1;
         for shortage in [Shortage::Packets, Shortage::Stripes] {

@@ -122,8 +122,8 @@ impl Endpoint<'_> {
         if parked.is_some() {
             // As after a failure of all connections (K-5).
             self.stats.resumed += 1;
-            self.t.held = self.t.held.without(parked.held);
-            self.resume_messages(index, parked.held.messages);
+            self.t.held = self.t.held.without(parked.held());
+            self.resume_messages(index, parked.held().messages);
             let slot = self.t.channels.at_mut(index);
             slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
             timeout = self.config.recovery_timeout;
@@ -143,7 +143,7 @@ impl Endpoint<'_> {
             return room;
         }
         let (messages, blocks) = (self.config.unexpected_per_peer, self.config.blocks_per_peer);
-        let own = self.t.parked[peer.0 as usize].held;
+        let own = self.t.parked[peer.0 as usize].held();
         if own.messages > 0 {
             return room.saturating_sub(self.t.held.without(own).shares(messages, blocks));
         }

@@ -74,7 +74,7 @@ impl Endpoint<'_> {
             self.drop_parked(peer, true);
         }
         let slot = &mut self.t.peers[peer.0 as usize];
-        if !slot.gone || slot.channel != NONE || self.t.parked[peer.0 as usize].held.messages > 0 {
+        if !slot.gone || slot.channel != NONE || self.t.parked[peer.0 as usize].held().messages > 0 {
             return Err(PeerError::InUse(peer));
         }
         *slot = Peer { channel: NONE, lives: slot.lives.wrapping_add(1), ..Peer::default() };

@@ -250,21 +250,22 @@ pub(crate) struct Parked {
     received: [Seq; 2],
     /// Messages and blocks received and released, as [`Grants`](crate::rel::credit::Grants) counts them.
     granted: [u32; 2],
-    /// Of these, what waits for receives.
-    pub held: Held,
     /// Messages and blocks used and their limits, as [`Allowance`] counts them.
     used: [Seq; 2],
     limits: [Seq; 2],
     /// Numbers of the newest requests to park, this side's and the peer's.
     requests: [u32; 2],
     requests_max: u16,
+    /// Of those received, what waits for receives.
+    messages: u16,
+    blocks: u16,
     /// See [`Park::times`], and the peer's.
     times: u8,
     their_times: u8,
 }
 
 // Memory of each known peer.
-const _: () = assert!(size_of::<Parked>() == 88);
+const _: () = assert!(size_of::<Parked>() == 80);
 
 /// Messages of parked channels that wait for receives, and their blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -313,7 +314,8 @@ impl Parked {
             sent: [channel.sent[ORDERED].next(), channel.sent[UNORDERED].next()],
             received: [channel.received[ORDERED].expected(), channel.received[UNORDERED].expected()],
             granted: channel.grants.counts(),
-            held: Held { messages: channel.grants.messages_held(), blocks: channel.grants.blocks_held() },
+            messages: channel.grants.messages_held() as u16,
+            blocks: channel.grants.blocks_held() as u16,
             used,
             limits,
             requests: [channel.park.request, channel.park.peer_request],
@@ -329,9 +331,15 @@ impl Parked {
         })
     }
 
+    /// Messages and blocks that wait for receives: no more than the grants, which are 16 bits wide.
+    pub(crate) const fn held(&self) -> Held {
+        Held { messages: self.messages as u32, blocks: self.blocks as u32 }
+    }
+
     /// A message is received without the channel: its room is granted to the peer when the channel goes on.
     pub(crate) const fn release(&mut self, held: Held) {
-        self.held = self.held.without(held);
+        let left = self.held().without(held);
+        (self.messages, self.blocks) = (left.messages as u16, left.blocks as u16);
         self.granted = [self.granted[0].wrapping_add(held.messages), self.granted[1].wrapping_add(held.blocks)];
     }
 
@@ -353,9 +361,9 @@ impl Parked {
         channel.requests.begin_receiving(self.received[UNORDERED]);
         channel.replay = super::Replay::none(self.sent[ORDERED]);
         channel.grants = channel.grants.at(self.granted);
-        let is_granted = channel.grants.received(self.held.messages as u16, self.held.blocks);
+        let is_granted = channel.grants.received(self.messages, self.blocks.into());
         debug_assert!(is_granted.is_ok(), "it was held before");
-        channel.messages = self.held.messages;
+        channel.messages = self.messages.into();
         channel.allowance = Allowance::at(self.used, self.limits);
         (channel.park.times, channel.park.their_times) = (self.times, self.their_times);
         [channel.park.request, channel.park.peer_request] = self.requests;

@@ -284,7 +284,7 @@ impl Transport {
             Look::Ready(front) => self.take(front),
             Look::Slow => self.take_more(0),
             Look::Empty => self.pass(),
-            Look::Others if self.round_timer.is_past() => self.go_on(0),
+            Look::Others if self.round_timer.is_past() || self.spin.yields() => self.go_on(0),
             Look::Others => 0,
         }
     }

@@ -50,8 +50,9 @@ impl<C: Clock> Transport<C> {
 
     /// As [`alloc_shared`](Self::alloc_shared), of memory that peers on this host may also write: they put
     /// into a window in it without this process (L-26), too. It is shared with them in full: what a peer
-    /// that breaks the rules does, it may do to all of this region, at any time. While such a window stands,
-    /// its bytes are not lent: use [`read`](Self::read), [`write`](Self::write) or
+    /// that breaks the rules does, it may do to all of this region, at any time; also take its pages away,
+    /// which then count anew, against the memory limit of who touches them. While such a window stands, its
+    /// bytes are not lent: use [`read`](Self::read), [`write`](Self::write) or
     /// [`pointer`](Self::pointer).
     ///
     /// # Errors

@@ -382,7 +382,7 @@ fn a_preset_counts_where_nothing_else_is_set() {
     settings.set("preset", "compact").unwrap();
     assert_eq!((settings.verbs_sends, settings.verbs_receives, settings.posts), (40, 128, 16));
     settings.set("preset", "standard").unwrap();
-    settings.set("blocks", "128").unwrap();
+    settings.set("blocks", "256").unwrap();
     settings.set("verbs_sends", "64").unwrap();
     assert_eq!(settings.to_core_config(PeerId(0), 64), Config::new(PeerId(0), 64));
     assert_eq!((settings.posts, settings.source("channels")), (64, Source::Default));

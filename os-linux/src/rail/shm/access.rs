@@ -75,11 +75,16 @@ impl Link {
         self.memory.as_ref().is_some_and(|(_, reads)| reads.maps.must_ask())
     }
 
-    /// The peer gets our list of windows.
+    /// The peer gets our list of windows: with those for puts where its end could be found out.
     fn list_windows(&mut self, list: &WindowList) {
-        if let Some((_, reads)) = &self.memory {
-            self.outbound.list_windows(list, reads.reach().pid() != 0);
+        if self.memory.is_some() {
+            self.outbound.list_windows(list, self.putter() != 0);
         }
+    }
+
+    /// The peer's process, if it may put; else 0.
+    fn putter(&self) -> i32 {
+        self.memory.as_ref().map_or(0, |(_, reads)| reads.reach().pid())
     }
 }
 
@@ -110,6 +115,8 @@ pub struct Windows {
 struct LatePut {
     announcement: Announcement,
     pid: i32,
+    /// See [`Link::barrier`].
+    barrier: bool,
 }
 
 impl LatePut {
@@ -176,9 +183,17 @@ impl ShmRail {
 
     fn has_no_late_put(&mut self) -> bool {
         let Self { links, windows, .. } = self;
-        let is_passed = fence_against(links.iter().any(|link| link.barrier));
-        windows.late.retain(|late| !late.is_over());
-        is_passed && windows.late.is_empty() && !links.iter().any(|link| windows.list.is_late(link.inbound.putting()))
+        let Windows { list, late, .. } = &mut **windows;
+        let barrier = links.iter().any(|link| link.barrier) || late.iter().any(|late| late.barrier);
+        let is_passed = fence_against(barrier);
+        late.retain(|late| !late.is_over());
+        // What a peer announces that was given no window for puts does not count; nor one whose socket its
+        // children keep open.
+        let is_putting = |link: &Link| {
+            let pid = link.putter();
+            pid != 0 && list.is_late(link.inbound.putting()) && !gate::has_ended(pid)
+        };
+        is_passed && late.is_empty() && !links.iter().any(is_putting)
     }
 
     /// A link begins.
@@ -192,10 +207,11 @@ impl ShmRail {
             return;
         }
         link.list_windows(&WindowList::default());
-        if let Some((_, reads)) = &link.memory
-            && (!fence_against(link.barrier) || link.inbound.putting() != 0)
-        {
-            let late = LatePut { announcement: link.inbound.announcement(), pid: reads.reach().pid() };
+        let pid = link.putter();
+        if pid != 0 && (!fence_against(link.barrier) || link.inbound.putting() != 0) {
+            let late = LatePut { announcement: link.inbound.announcement(), pid, barrier: link.barrier };
+            // Each keeps a ring.
+            self.windows.late.retain(|late| !late.is_over());
             self.windows.late.push(late);
             self.windows.is_unsettled = true;
         }

@@ -10,11 +10,12 @@
 //! mappings.
 //!
 //! Invariants: an owner writes another number, or 0, before it gives offered memory back and before an end of
-//! a subchannel lets its users have it again (F-2). Memory is mapped only if the kernel
-//! guarantees that all of it is there and stays; its bytes go to payload and nowhere else. Of a peer there
-//! are no more than [`OFFERS_MAX`] mappings and the bytes that the options allow, and one descriptor on its
-//! way. Mappings of an old list are given up at the next look at the sockets. A file that is not sealed
-//! against it is mapped for writing, and written by direct puts alone (`access`).
+//! a subchannel lets its users have it again (F-2). Memory is mapped only if the kernel guarantees that its
+//! file keeps its length (pages of a file that is not sealed against writing may be taken away, and count
+//! anew for who touches them); its bytes go to payload and nowhere else. Of a peer there are no more than
+//! [`OFFERS_MAX`] mappings and the bytes that the options allow, and one descriptor on its way. Mappings of
+//! an old list are given up at the next look at the sockets. A file that is not sealed against it is mapped
+//! for writing, and written by direct puts alone (`access`).
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
