@@ -249,7 +249,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
         let why = of_name.and_then(|mutant| built.complaints.get(&mutant.id)).map_or("", String::as_str);
         eprintln!("written by hand, and does not compile: {}: {why}", outcome.name);
     }
-    // One that no test and no simulation tells from the code has no place among those written by hand.
+    // Those that are written by hand are all to be found.
     let survives = |outcome: &&Outcome| {
         outcome.written && outcome.equivalent.is_none() && matches!(outcome.fate, Fate::Survived { .. })
     };
