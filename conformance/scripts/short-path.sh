@@ -113,7 +113,7 @@ way() {
 }
 way out counted_send > "$scratch/ways"
 way post counted_post >> "$scratch/ways"
-way in counted_ring_poll counted_poll >> "$scratch/ways"
+way in counted_progress counted_poll >> "$scratch/ways"
 [ -z "$print" ] || cat "$scratch/ways"
 
 awk '
