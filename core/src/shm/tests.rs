@@ -138,6 +138,41 @@ fn cell_is_kept_until_its_message_is_released() {
     }
 }
 
+/// L-13: a cell that is passed, and may still be read, is not the producer's before something is released.
+#[test]
+fn cell_is_kept_while_it_is_passed() {
+    let config = RingConfig { cells: 16, slots: 2, slot_bytes: 512 };
+    let len = ring_bytes(config).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
+    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
+    // SAFETY: as above.
+    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let mut sent = 0u32;
+    let mut send = |producer: &mut Producer<Mapped>| {
+        let short = Short { counts: Counts::new(sent, 0, 0), len: 8, ..Short::default() };
+        // SAFETY: 8 bytes can be read there.
+        let is_sent = unsafe { producer.push_short(&short, u64::from(sent).to_le_bytes().as_ptr()) }.is_ok();
+        sent += u32::from(is_sent);
+        is_sent
+    };
+    while send(&mut producer) {}
+    let mut passed = 0;
+    for n in 0..100 {
+        let word = consumer.front_word().expect("the ring is full");
+        assert!(consumer.front_inline(word).is_some(), "message {n}");
+        if consumer.pass_short() {
+            assert!(!send(&mut producer), "message {n} is being copied");
+            passed += 1;
+        } else {
+            consumer.release_short();
+            while send(&mut producer) {}
+        }
+    }
+    assert!(passed > 50, "most are passed: {passed}");
+}
+
 std::thread_local! {
     /// Whether the system has memory.
     static HAS_MEMORY: Cell<bool> = const { Cell::new(true) };
