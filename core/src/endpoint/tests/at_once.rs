@@ -640,3 +640,17 @@ fn a_late_connection_acknowledges_nothing() {
     lone.completed();
     assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
+
+/// K-1: while it is not acknowledged its channel is not parked.
+#[test]
+fn it_keeps_its_channel() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let sent = at_once(&mut lone, 3, 8).unwrap();
+    assert_eq!(lone.completed().len(), 1);
+    complete(&mut lone, sent.id, PostStatus::Done);
+    assert!(!lone.endpoint.park(Time(lone.now), PeerId(1)));
+    acknowledge(&mut lone, 1);
+    assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
+}

@@ -626,3 +626,19 @@ fn a_step_that_is_lost_is_missed() {
         assert_eq!((lone.endpoint.is_parked(PeerId(1)), probes > 0), (!asks, true));
     }
 }
+
+/// K-2, K-4: a newer request voids the agreement to an older one: where it is declined, the channel goes on.
+#[test]
+fn a_newer_request_voids_an_agreement() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    lone.feed_on(1, ASK, 0, |_| {});
+    assert_eq!(lone.sent_one().body, AGREE);
+    lone.send(4, 8);
+    assert!(lone.sent().is_empty(), "nothing sequenced follows an agreement");
+    lone.feed(Body::Park(Park { request: 2, step: ParkStep::Request }), 0);
+    let sent = lone.sent();
+    let decline = Body::Park(Park { request: 2, step: ParkStep::Decline });
+    assert!(sent.iter().any(|packet| packet.body == decline), "{sent:?}");
+    assert!(sent.iter().any(|packet| matches!(packet.body, Body::Eager(_))), "{sent:?}");
+}

@@ -6,7 +6,7 @@ use super::lone::{Lone, PEER_RAIL};
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
 use super::single_puts::{cts, is_resume, put_over_one, written};
 use super::*;
-use crate::wire::{Body, Fin, MessageHead, RemoteKey, Repr, Rts};
+use crate::wire::{Body, Data, Fin, MessageHead, RemoteKey, Repr, Rts};
 
 pub(super) fn deny(lone: &mut Lone<'_>, rail: u8) {
     let event = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(rail) };
@@ -309,4 +309,32 @@ fn keys_are_requested_for_the_message_that_lacks_them() {
         let sent = lone.sent();
         assert!(sent.iter().any(is_resume(1)), "{sent:?}");
     }
+}
+
+/// what was read before a refusal does not count when the message comes by packets.
+#[test]
+fn a_read_that_is_requested_anew_begins_at_0() {
+    let rail = RailFacts { posts_max: 2, transfer_bytes_max: 4096, ..GET };
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[rail]);
+    lone.busy = true;
+    announced(&mut lone, 1, 8000, &[0]);
+    lone.sent();
+    for status in [PostStatus::Done, PostStatus::NoAccess] {
+        let [id] = core::mem::take(&mut lone.held)[..] else { panic!("one read at a time: {:?}", lone.posts) };
+        lone.endpoint.handle_completion(Time(0), id, status);
+        lone.busy = status == PostStatus::Done;
+        if lone.busy {
+            lone.sent();
+        }
+    }
+    let sent = lone.sent();
+    let target = sent.iter().find_map(|packet| if let Body::Cts(cts) = &packet.body { Some(cts.target) } else { None });
+    let target = target.unwrap_or_else(|| panic!("{sent:?}"));
+    for n in 0..8 {
+        assert!(lone.completed().is_empty(), "{n} of 8 parts are here");
+        let arrival = lone.feed(Body::Data(Data { operation: target, offset: n * 1000 }), 1000);
+        lone.place(arrival);
+    }
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(8000));
 }
