@@ -125,10 +125,13 @@ impl Engine {
     }
 
     /// Whether no rail to a peer holds a post, once those are reported that are over.
+    #[inline(always)]
     pub(super) fn is_free(&mut self, now: Time, peer: PeerId) -> bool {
-        if self.core.is_unused(peer) {
-            return true;
-        }
+        self.core.is_unused(peer) || self.becomes_free(now, peer)
+    }
+
+    #[inline(never)]
+    fn becomes_free(&mut self, now: Time, peer: PeerId) -> bool {
         let Engine { rails, core, memory, scratch, .. } = self;
         let (id, reports) = (rails.shm_id, &mut scratch.reports);
         let Some(rail) = &mut rails.shm else { return false };

@@ -222,6 +222,9 @@ impl<C: Clock> Transport<C> {
 
     #[inline(never)]
     fn send_otherwise(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
+        if self.engine.quick_rails == 0 {
+            return self.send_whole(send);
+        }
         match self.engine.send_short(send) {
             Some(operation) => Ok(operation),
             None => self.send_whole(send),

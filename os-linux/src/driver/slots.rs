@@ -115,6 +115,7 @@ impl Rails {
         self.shm.as_mut()?.recent_link()
     }
 
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, id: RailId) -> Option<(&mut Slot, &mut dyn Rail)> {
         let (slot, rail) = self.slots.get_mut(usize::from(id.0))?;
         slot.is_calm = false;

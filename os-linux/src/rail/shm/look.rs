@@ -8,6 +8,7 @@ use rerail_core::ids::PeerId;
 
 use super::ShmRail;
 use super::link::Link;
+use crate::rail::Sink;
 
 /// The next poll has more to do than to look at the rings.
 pub(super) const SLOW: u8 = 1;
@@ -82,5 +83,16 @@ impl ShmRail {
     /// The link to a peer.
     pub(crate) fn link_to(&mut self, peer: PeerId) -> Option<&mut Link> {
         self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)
+    }
+
+    /// Reports the posts that are over: most are when they are made.
+    #[inline(always)]
+    pub(crate) fn report_posts(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut count = 0;
+        while let Some((_, id, status)) = self.done.pop_front() {
+            sink.completed(id, status);
+            count += 1;
+        }
+        count
     }
 }

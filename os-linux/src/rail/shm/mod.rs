@@ -240,20 +240,15 @@ impl ShmRail {
         sink.down(peer, fault);
     }
 
-    /// Reports the posts that are over: most are when they are made.
-    pub(crate) fn report_posts(&mut self, sink: &mut dyn Sink) -> usize {
-        let count = self.done.len();
-        self.done.drain(..).for_each(|(_, id, status)| sink.completed(id, status));
-        count
-    }
-
     fn report(&mut self, sink: &mut dyn Sink) -> usize {
         if self.done.is_empty() && self.failed.is_empty() {
             return 0;
         }
         let mut count = self.report_posts(sink);
-        count += self.failed.len();
-        self.failed.drain(..).for_each(|(peer, fault)| sink.down(peer, fault));
+        while let Some((peer, fault)) = self.failed.pop_front() {
+            sink.down(peer, fault);
+            count += 1;
+        }
         count
     }
 
