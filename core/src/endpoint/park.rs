@@ -397,9 +397,8 @@ impl Endpoint<'_> {
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
             let posts = self.paths.path(channel, rail).in_flight;
             let sub = self.sub_mut(channel, rail);
-            // What arrives late must not find memory that has another use (F-2); and a frame that never
-            // completes (F-11), though the peer has it, would hold the next connection up.
-            let is_used = posts > 0 || sub.place.is_some() || sub.frame_posted;
+            // What arrives late must not find memory that has another use (F-2).
+            let is_used = posts > 0 || sub.place.is_some();
             let is_open = sub.link.state() != State::Down;
             let verdict = sub.link.abort();
             if verdict.lost {

@@ -642,22 +642,3 @@ fn a_newer_request_voids_an_agreement() {
     assert!(sent.iter().any(|packet| packet.body == decline), "{sent:?}");
     assert!(sent.iter().any(|packet| matches!(packet.body, Body::Eager(_))), "{sent:?}");
 }
-
-/// K-3, F-11: a connection whose rail has not completed the request, though it is agreed to, is aborted: a
-/// frame that never completes holds no later connection up.
-#[test]
-fn a_frame_that_never_completes_is_not_waited_for() {
-    for busy in [false, true] {
-        let mut region = Region::of(&small());
-        let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
-        lone.busy = busy;
-        assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
-        assert_eq!(lone.sent_one().body, ASK);
-        lone.feed(AGREE, 0);
-        let mut actions = heapless::Vec::new();
-        lone.endpoint.poll_actions(Time(lone.now), &mut actions);
-        let is_aborted = matches!(actions[..], [Action::Abort { peer: PeerId(1), rail: RailId(0) }]);
-        let is_closed = matches!(actions[..], [Action::Disconnect { peer: PeerId(1), rail: RailId(0) }]);
-        assert_eq!((is_aborted, is_closed), (busy, !busy), "{actions:?}");
-    }
-}
