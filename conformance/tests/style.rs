@@ -85,7 +85,6 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/driver/tests/leave.rs",
     "os-linux/src/driver/tests/registration.rs",
     "os-linux/src/driver/tests/reopened.rs",
-    "os-linux/src/driver/tests/rounds.rs",
     "os-linux/src/memory.rs",
     "os-linux/src/memory/atomics.rs",
     "os-linux/src/memory/state.rs",

@@ -279,9 +279,9 @@ impl Sending {
             2 => {
                 let number = input.near(self.acked, self.window);
                 let verdict = if number >= self.acked && number <= self.next {
-                    let poll_rings = number - self.acked;
+                    let distance = number - self.acked;
                     self.acked = number;
-                    Ok(poll_rings as u32)
+                    Ok(distance as u32)
                 } else if is_before(number, self.acked) {
                     Ok(0)
                 } else {

@@ -179,7 +179,7 @@ impl Endpoint<'_> {
         is_bare && self.has_nothing(channel)
     }
 
-    /// Whether nothing of a channel is outstanding but rendezvous that wait for a receive.
+    /// Whether nothing of a channel is outstanding but messages that wait for receives, on either side.
     fn has_nothing(&mut self, channel: u32) -> bool {
         let slot = self.channel(channel);
         let requests = &slot.requests;

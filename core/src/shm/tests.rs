@@ -36,6 +36,18 @@ fn shared_ring_fields_are_on_separate_cache_lines() {
 #[derive(Clone, Copy)]
 struct Line([u8; LINE_BYTES]);
 
+/// Memory of a ring, and both of its ends, to be dropped before it.
+fn ring(config: RingConfig) -> (Box<[Line]>, Consumer<Mapped>, Producer<Mapped>) {
+    let len = ring_bytes(config).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends, or atomically, alone.
+    let consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
+    // SAFETY: as above.
+    let producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    (lines, consumer, producer)
+}
+
 /// Message `n`: in its cell or in the annex, with a header or short. Payload, and whether it is short.
 fn message(n: u32) -> (Vec<u8>, bool) {
     let len = [0, 8, 40, 150, 300, 480][n as usize % 6];
@@ -118,13 +130,7 @@ fn ring_works_as_a_queue_when_positions_wrap() {
 /// L-12, L-13: a cell is free when its message has been released, not when it was found.
 #[test]
 fn cell_is_kept_until_its_message_is_released() {
-    let len = ring_bytes(SMALL).unwrap();
-    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
-    let base = NonNull::new(lines.as_mut_ptr().cast()).unwrap();
-    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
-    let mut consumer = unsafe { Consumer::create(base, len, SMALL) }.unwrap();
-    // SAFETY: as above.
-    let mut producer = unsafe { Producer::attach(base, len, SMALL) }.unwrap();
+    let (_lines, mut consumer, mut producer) = ring(SMALL);
     let mut next = 0;
     while push(&mut producer, next).is_some() {
         next += 1;
@@ -142,13 +148,7 @@ fn cell_is_kept_until_its_message_is_released() {
 #[test]
 fn cell_is_kept_while_it_is_passed() {
     let config = RingConfig { cells: 16, slots: 2, slot_bytes: 512 };
-    let len = ring_bytes(config).unwrap();
-    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
-    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
-    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
-    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
-    // SAFETY: as above.
-    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let (_lines, mut consumer, mut producer) = ring(config);
     let mut sent = 0u32;
     let mut send = |producer: &mut Producer<Mapped>| {
         let short = Short { counts: Counts::new(sent, 0, 0), len: 8, ..Short::default() };
@@ -189,14 +189,8 @@ unsafe fn populate(_start: NonNull<u8>, _len: usize) -> bool {
 #[test]
 fn a_cell_without_memory_is_not_reached() {
     let config = RingConfig { cells: 64, slots: 2, slot_bytes: 512 };
-    let len = ring_bytes(config).unwrap();
-    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
-    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
-    // SAFETY: the memory is zero, long enough, and used through the two ends and atomically alone; they end
-    // before it.
-    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
-    // SAFETY: as above.
-    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let (mut lines, mut consumer, mut producer) = ring(config);
+    let base = lines.as_mut_ptr().cast::<u8>();
     consumer.populate_by(populate);
     producer.populate_by(populate);
     let ready = (config.first_bytes() - CELLS_AT) as u32 / CELL_BYTES as u32;
@@ -218,7 +212,7 @@ fn a_cell_without_memory_is_not_reached() {
         assert_eq!(take(&mut consumer), Some(n));
     }
     // SAFETY: a word of the last cell, aligned; all accesses are atomic.
-    let last = unsafe { &*base.as_ptr().add(CELLS_AT + (ready as usize - 1) * CELL_BYTES).cast::<AtomicU64>() };
+    let last = unsafe { &*base.add(CELLS_AT + (ready as usize - 1) * CELL_BYTES).cast::<AtomicU64>() };
     let honest = last.load(Ordering::Relaxed);
     last.store(honest + 1, Ordering::Relaxed);
     let first = consumer.front_word().expect("it looks like the message that is due");
@@ -236,13 +230,7 @@ fn a_cell_without_memory_is_not_reached() {
 #[test]
 fn a_consumer_finds_every_number_of_a_list() {
     let config = RingConfig { cells: 4, slots: 2, slot_bytes: 256 };
-    let len = ring_bytes(config).unwrap();
-    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
-    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
-    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
-    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
-    // SAFETY: as above.
-    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let (_lines, mut consumer, mut producer) = ring(config);
     assert_eq!(consumer.offer(), 0);
     for number in [1, 2, u64::MAX, 0, 3] {
         producer.offer(number);
@@ -255,13 +243,7 @@ fn a_consumer_finds_every_number_of_a_list() {
 #[test]
 fn a_consumer_finds_the_windows_of_a_list() {
     let config = RingConfig { cells: 4, slots: 2, slot_bytes: 256 };
-    let len = ring_bytes(config).unwrap();
-    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
-    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
-    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
-    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
-    // SAFETY: as above.
-    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    let (_lines, mut consumer, mut producer) = ring(config);
     let mut list = WindowList::default();
     let window = |key| {
         let range = OfferedRange { start: key * 4096, bytes: 100 };

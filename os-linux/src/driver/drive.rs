@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Takes messages from the other rings, and does all other work that a ring which is never empty may
-    /// delay: to be called after a few rounds of [`poll_rings`](Self::poll_rings) that found messages.
+    /// delay: to be called after a few calls that found messages.
     #[inline]
     pub(super) fn rest(&mut self) -> usize {
         match &self.rails.shm {

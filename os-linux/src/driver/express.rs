@@ -1,6 +1,7 @@
 //! The short way: small messages about which nothing is special, sent and received without the core's tables.
 //!
-//! Neither reads the clock: [`Transport::send`](super::Transport::send) and `recv` try this first.
+//! None of it reads the clock: [`Transport::send`](super::Transport::send), `recv` and `progress` try this
+//! first.
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{LineId, RecvRequest, SendRequest, ShortPost, ShortReceived, Waiting};
@@ -23,11 +24,11 @@ const WORD: u64 = 8;
 
 /// What a look at the rings finds.
 pub(super) enum Look {
-    /// The ring that had the last message, or now has one, has this.
+    /// This message.
     Ready(Front),
-    /// No message, but other work.
+    /// No message, but the rail has other work.
     Slow,
-    /// Nothing in those looked at; others are left.
+    /// No message in the rings looked at; other rings are left.
     Others,
     /// Nothing.
     Empty,

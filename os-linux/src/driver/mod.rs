@@ -255,7 +255,7 @@ impl Transport {
         if self.round_timer.is_forced() {
             return self.go_on(0);
         }
-        // Each way out but the last is a function of its own: so few registers are saved.
+        // Whatever is rare is a function of its own: so few registers are saved.
         match self.engine.look() {
             Look::Ready(front) => self.take(front),
             Look::Slow => self.take_more(0),
@@ -305,13 +305,17 @@ impl Transport {
     #[inline(never)]
     fn take_other(&mut self) -> usize {
         let done = self.engine.take_others();
-        self.spin.idle_rounds = 0;
-        if self.round_timer.is_calm() { done } else { self.take_more(done) }
+        self.taken(done)
     }
 
     #[inline(never)]
     fn take_one<const ONE: bool>(&mut self, front: Front) -> usize {
         let done = self.engine.take_message::<ONE>(front);
+        self.taken(done)
+    }
+
+    #[inline(always)]
+    fn taken(&mut self, done: usize) -> usize {
         self.spin.idle_rounds = 0;
         if self.round_timer.is_calm() { done } else { self.take_more(done) }
     }

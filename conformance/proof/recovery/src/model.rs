@@ -439,13 +439,13 @@ impl Case {
             let unconfirmed = end == X && model_state.sender.parts.contains(&Part::Unconfirmed(rail as u8));
             model_state.sender.fins[rail].filter(|&psn| unconfirmed && psn >= sent.acked())
         });
-        let mut poll_rings =
-            fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |poll_rings, before| poll_rings | 1 << before);
+        let mut numbers =
+            fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |numbers, before| numbers | 1 << before);
         let posted = end != X || usize::from(model_state.posted) == self.script.len();
         if sent.next() == expected && posted {
-            poll_rings |= 1 << expected;
+            numbers |= 1 << expected;
         }
-        for before in (0..=expected).filter(|before| poll_rings & 1 << before != 0) {
+        for before in (0..=expected).filter(|before| numbers & 1 << before != 0) {
             actions.push(Action::Acked { end, before });
         }
     }

@@ -17,6 +17,7 @@ pub(super) const OTHERS: u8 = 2;
 /// Links looked at in turn by a call that finds nothing: twice the instructions of an idle call would go to
 /// nine of them.
 const LOOKS: u32 = 2;
+
 /// A message that a look has found: the first word of its cell, and its link.
 pub(crate) struct Front {
     pub link: NonNull<Link>,
