@@ -25,10 +25,6 @@ fn shared(seed: u64, fault_menu: &FaultMenu) -> Option<Scenario> {
     let mut scenario = draw_scenario(seed, fault_menu);
     (scenario.hosts, scenario.ranks_per_host) = (2 + (seed % 2) as u32, 2);
     scenario.verbs.xrc = true;
-    // Known limit: a peer may be given up where a channel over XRC is parked while connections fail.
-    if scenario.random.is_some() {
-        scenario.workload.parameters.remove("parks");
-    }
     buffers(&mut scenario, seed);
     scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { .. })).then_some(scenario)
 }

@@ -231,6 +231,65 @@ fn disconnect_of_one_peer_keeps_the_shared_connections() {
     }
 }
 
+/// V-16: a message that waits for a buffer when its connection ends is no message of the next connection, which
+/// would come over the same queue pairs.
+#[test]
+fn a_late_message_is_not_one_of_the_next_connection() {
+    // 1.28 ms: longer than the set-up of a connection.
+    let options = VerbsOptions { rnr_timer: 14, ..options(4) };
+    let mut cluster = connected(2, &options);
+    // Until the next thing that happens is a repetition.
+    let soon = |cluster: &mut Cluster, polled: fn(usize) -> bool| {
+        let end = cluster.now + Nanos::from_micros(100);
+        let is_next = |cluster: &Cluster| cluster.fabric.borrow().next_event().is_some_and(|at| at < end);
+        for _ in 0..100 {
+            if is_next(cluster) {
+                cluster.step(polled);
+            } else {
+                let polled = cluster.hosts.iter_mut().enumerate().filter(|(index, _)| polled(*index));
+                polled.for_each(|(_, host)| drop(host.rail.poll(cluster.now, &mut host.sink)));
+            }
+        }
+    };
+    let mut sent = None;
+    let number = u64::from(options.receives);
+    // One for each buffer, and one more.
+    for number in 0..=number {
+        sent = Some(cluster.hosts[2].send(PeerId(0), number, 10, 10));
+        soon(&mut cluster, |host| host != 0);
+    }
+    let sent = sent.unwrap();
+    for (from, to) in [(0, 2), (2, 0)] {
+        assert!(!cluster.hosts[2].is_done(sent), "a buffer was left");
+        cluster.hosts[from].rail.disconnect(PeerId(to));
+        cluster.hosts[from].sink.standing.retain(|peer| *peer != PeerId(to));
+        // The report of the end arrives.
+        soon(&mut cluster, |_| true);
+        cluster.connect(from, to);
+    }
+    cluster.until(|cluster| both_up(cluster, (0, 2)));
+    cluster.run_until_idle();
+    assert!(!cluster.hosts[0].numbers_from(PeerId(2)).contains(&number));
+    exchange(&mut cluster, [(0, 2), (1, 2)].into_iter(), 99);
+}
+
+/// V-16: where a peer sends bytes that are no packet, the connections that shared an initiator with its own
+/// end for another reason: they may be dialled again.
+#[test]
+fn corrupt_bytes_are_reported_of_their_sender_alone() {
+    let mut cluster = connected(3, &options(6));
+    cluster.hosts[3].send_raw(PeerId(0), &[0xFF; 40]);
+    cluster.step(|host| host == 3);
+    // Posts of the receiver are open then.
+    cluster.hosts[0].send(PeerId(3), 1, 10, 10);
+    cluster.until(|cluster| (3..6).all(|peer| !cluster.is_up(0, peer)));
+    cluster.run_until_idle();
+    for (peer, fault) in &cluster.hosts[0].sink.down {
+        assert_eq!(*fault == RailFault::Corrupt, *peer == PeerId(3), "{peer:?}: {fault:?}");
+    }
+    assert!((1..3).all(|rank| (4..6).all(|peer| both_up(&cluster, (rank, peer)))));
+}
+
 /// All leave: nothing is left but the queue pairs for datagrams.
 #[test]
 fn last_disconnect_destroys_the_shared_objects() {

@@ -46,13 +46,19 @@ impl<D: Device> VerbsRail<D> {
         if !is_up_reported {
             self.release_held(index, None);
         }
+        let Some(qp) = rc else {
+            if had_messages {
+                self.end_halves(index, before, how);
+            } else {
+                self.finish(index); // nothing was sent, so nothing is in flight
+            }
+            return if is_silent {
+                self.detach(index)
+            };
+        };
         if is_silent {
             self.detach(index);
         }
-        let Some(qp) = rc else {
-            // Where nothing was sent, nothing is in flight.
-            return if had_messages { self.end_halves(index, before, fault, how) } else { self.finish(index) };
-        };
         if let Some(answers) = theirs {
             // A hint only: a peer that does not receive it notices at its next send (V-7).
             let attempt = self.attempts;
@@ -116,9 +122,10 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// A link without further reports releases its peer for the next link, however long its queue pair takes
-    /// to give everything back.
+    /// to give everything back; not where the next link's messages would come by the same queue pairs (V-16).
     fn detach(&mut self, index: u32) {
-        let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
+        let Some(link) = self.links.get(index).filter(|link| !self.shares_successor(link)) else { return };
+        let peer = link.peer;
         if let Some(entry) = self.peers.get_mut(peer).filter(|entry| entry.link == index) {
             entry.link = NO_LINK;
         }

@@ -50,7 +50,7 @@ impl How {
 
 impl<D: Device> VerbsRail<D> {
     /// A link of two halves ends, from [`Phase::Called`] or a later one.
-    pub(in super::super) fn end_halves(&mut self, index: u32, before: Phase, fault: Option<RailFault>, how: How) {
+    pub(in super::super) fn end_halves(&mut self, index: u32, before: Phase, how: How) {
         let Some(link) = self.links.get(index) else { return };
         let (open, out) = (link.open, link.initiator());
         let up = before != Phase::Called;
@@ -71,8 +71,8 @@ impl<D: Device> VerbsRail<D> {
             How::PeerLeft(left) => left.target_dead,
         };
         if sends_nothing {
-            let fault = fault.unwrap_or(RailFault::Device { code: codes::SHARED });
-            self.break_initiator(out, fault);
+            // The fault of this link, as bytes that are no packet, is none of the others'.
+            self.break_initiator(out, RailFault::Device { code: codes::SHARED });
         }
         let works = out.and_then(|out| self.initiators.get(out)).is_some_and(|it| it.state != State::Broken);
         let (now, pause) = (self.now, self.first_pause());
@@ -87,7 +87,7 @@ impl<D: Device> VerbsRail<D> {
         if !(works && open > 0) {
             self.queue_left(index, Left { drained: works, target_dead: must_kill });
         }
-        let due = if let Inward::Draining(at) = inward { at } else { self.left_due(index) };
+        let due = inward.over_at().unwrap_or_else(|| self.left_due(index));
         self.links.set_timer(index, Some(due.min(deadline)));
         self.failing.push(index);
     }
@@ -162,6 +162,15 @@ impl<D: Device> VerbsRail<D> {
         link.open == 0 && !link.initiator().is_some_and(breaks)
     }
 
+    /// Whether messages of a failing link, ours or the peer's, could be taken for messages of the next link to
+    /// that peer: it may get the same initiator, and the same target.
+    pub(in super::super) fn shares_successor(&self, link: &Link) -> bool {
+        let Some(halves) = link.halves() else { return false };
+        let is_target_dead = halves.into.is_none() || matches!(halves.inward, Inward::Dead(_));
+        let breaks = |out| self.initiators.get(out).is_none_or(|it| it.state == State::Broken);
+        !is_target_dead || link.open > 0 && !halves.out.is_none_or(breaks)
+    }
+
     /// Nothing more comes over a link's target.
     fn kill_target(&mut self, index: u32) -> Inward {
         let target = self.links.halves(index).and_then(|halves| halves.into);
@@ -169,7 +178,7 @@ impl<D: Device> VerbsRail<D> {
             let killed = self.device.modify_qp(target.id, &QpChange::to(QpState::Error));
             self.broken |= killed == Err(ModifyError::DeviceGone);
         }
-        Inward::Draining(self.now + DRAIN_TIME)
+        Inward::Dead(self.now + DRAIN_TIME)
     }
 
     /// An initiator has failed, or must: all links that use it end. Of a link without one, nothing happens.
@@ -228,17 +237,14 @@ impl<D: Device> VerbsRail<D> {
         if let Some(halves) = link.halves_mut() {
             halves.inward = inward;
         }
-        let due = if let Inward::Draining(at) = inward { at.min(deadline) } else { deadline };
+        let due = inward.over_at().map_or(deadline, |at| at.min(deadline));
         self.links.set_timer(index, Some(due));
     }
 
     /// Whether a failing link's target has given everything back.
     pub(in super::super) fn is_inward_drained(&self, link: &Link) -> bool {
-        match link.halves().map(|halves| halves.inward) {
-            None => link.last_receive,
-            Some(Inward::Open) => false,
-            Some(Inward::Draining(at)) => self.now >= at,
-        }
+        let over_at = link.halves().map(|halves| halves.inward.over_at());
+        over_at.map_or(link.last_receive, |at| at.is_some_and(|at| self.now >= at))
     }
 
     /// A failing link's timer has gone off.

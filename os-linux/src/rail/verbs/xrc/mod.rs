@@ -65,9 +65,21 @@ pub(super) enum Inward {
     /// It can.
     #[default]
     Open,
-    /// The target is dead, or the peer has reported that all of its messages were acknowledged. Messages are
-    /// in its queue at that time.
+    /// The peer has reported that all of its messages were acknowledged. Messages are in the target's queue at
+    /// that time.
     Draining(Time),
+    /// The same, as the target is dead.
+    Dead(Time),
+}
+
+impl Inward {
+    /// When everything has come that can.
+    fn over_at(self) -> Option<Time> {
+        match self {
+            Inward::Open => None,
+            Inward::Draining(at) | Inward::Dead(at) => Some(at),
+        }
+    }
 }
 
 /// The initiators of this process. Their numbers are used again.
