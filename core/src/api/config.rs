@@ -414,11 +414,17 @@ impl Config {
         self.channels_max * self.unexpected_per_peer as u32
     }
 
+    /// The caller's operations, parts of multi-receives included: one more than requests, so that a part that
+    /// waits for a slot gets one whatever else waits.
+    pub(crate) const fn parts_max(&self) -> u32 {
+        self.operations_max + 1
+    }
+
     /// Slots for operations: the caller's; as many for peers as a peer may have open; as many for answers
     /// that are still with a rail, so that a peer's request always finds one (C-5); and those for refusals of
     /// puts.
     pub(crate) const fn operation_slots(&self) -> u32 {
-        self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32 + self.refusals_max()
+        self.parts_max() + 2 * self.channels_max * self.requests_per_peer as u32 + self.refusals_max()
     }
 
     /// Refusals of puts pending at once, over all peers.

@@ -52,7 +52,8 @@ macro_rules! tables {
 tables! {
     /// Channels: peers that are connected, are connecting, or are gone with events or messages left.
     channels;
-    /// Requests of the caller that are not complete, or not reported.
+    /// Requests of the caller that are not complete, or not reported; parts of multi-receives among them, for
+    /// which there is one more than requests.
     operations;
     /// Operations that serve gets and atomics of peers.
     serving;
@@ -117,10 +118,10 @@ impl Endpoint<'_> {
         let windows = 2 * config.channels_max * config.window;
         Usage {
             channels: table(t.channels.len(), t.channels.capacity()),
-            operations: table(self.open_requests(), config.operations_max),
+            operations: table(self.open_requests(), config.parts_max()),
             serving: table(
                 t.ops.len() + shorts - self.hot.caller_ops - self.refusals,
-                t.ops.capacity() - config.operations_max - config.refusals_max(),
+                t.ops.capacity() - config.parts_max() - config.refusals_max(),
             ),
             refusals: table(self.refusals, config.refusals_max()),
             packets: table(t.packets.len(), t.packets.capacity()),

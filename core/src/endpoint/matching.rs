@@ -20,16 +20,17 @@ impl Endpoint<'_> {
     fn match_posted(&mut self, peer: PeerId, tag: Option<u64>, len: u64) -> Option<u32> {
         loop {
             let (key, op) = self.t.matcher.posted.find(peer, tag)?;
+            let multi = op != NONE && self.op(op).kind() == OpKind::MultiRecv;
+            // While one message waits for a slot, none may overtake it (M-8), nor one that waits behind it.
+            if self.parts_waiting && (multi || self.waits_before(peer, key)) {
+                return None;
+            }
             if op == NONE {
                 return self.promote(key);
             }
-            if self.op(op).kind() != OpKind::MultiRecv {
+            if !multi {
                 self.t.matcher.posted.unpost(key);
                 return Some(op);
-            }
-            // While one message waits for a slot, none may overtake it (M-8).
-            if self.parts_waiting {
-                return None;
             }
             match self.part_of(op, len) {
                 Part::Taken(part) => return Some(part),
@@ -42,6 +43,14 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Whether a posted receive may get a message of this peer that waits for an older receive.
+    #[cold]
+    fn waits_before(&self, peer: PeerId, receive: Key) -> bool {
+        let matcher = &self.t.matcher;
+        let Some(selector) = matcher.posted.selector(receive) else { return false };
+        matcher.unexpected.waiting_for(&selector).any(|(_, message)| self.t.sender_of(message) == peer)
+    }
+
     /// Cuts `len` bytes off a multi-receive buffer.
     fn part_of(&mut self, op: u32, len: u64) -> Part {
         let &Op { len: room, cursor, notify, cookie, index, .. } = self.op(op);
@@ -50,7 +59,7 @@ impl Endpoint<'_> {
             self.close_multi(op);
             return Part::NoRoom;
         }
-        if self.open_requests() >= self.config.operations_max {
+        if self.open_requests() >= self.config.parts_max() {
             return Part::NoSlot;
         }
         let taken = len.min(free);
@@ -114,7 +123,7 @@ impl Endpoint<'_> {
     /// with their receives, oldest first on both sides, as if they arrived now (M-1).
     #[inline]
     pub(super) fn feed_waiting(&mut self, now: Time) {
-        if self.parts_waiting && self.open_requests() < self.config.operations_max {
+        if self.parts_waiting && self.open_requests() < self.config.parts_max() {
             self.feed_waiting_parts(now);
         }
     }
@@ -141,13 +150,18 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The oldest message that `selector` takes, except those that wait only for a slot of a multi-receive.
+    /// The oldest message that `selector` takes. While parts of multi-receives wait for slots: none that an
+    /// older receive may get, and none that its sender sent after such a one.
     pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
-        let matcher = &self.t.matcher;
+        let unexpected = &self.t.matcher.unexpected;
         if !self.parts_waiting {
-            return matcher.unexpected.find(selector);
+            return unexpected.find(selector);
         }
-        matcher.unexpected.waiting_for(selector).find(|&(_, message)| !self.has_receive(message))
+        let is_first = |&(key, message): &(Key, u32)| {
+            let mut before = unexpected.waiting_for(selector).take_while(|(other, _)| *other != key);
+            !before.any(|(_, other)| self.t.sender_of(other) == self.t.sender_of(message))
+        };
+        unexpected.waiting_for(selector).find(|found| !self.has_receive(found.1) && is_first(found))
     }
 
     /// Whether a posted receive takes a message.

@@ -164,6 +164,10 @@ impl Endpoint<'_> {
             return Ok(self.t.op_id(op));
         }
         let waiting = self.find_waiting(&recv.from);
+        if waiting.is_none() && recv.from.source.is_some_and(|source| self.check_peer(source).is_err()) {
+            // What is left of a peer that is gone waits for older receives.
+            return Err(SubmitError::Full(Full::Operations));
+        }
         if let Some((_, message)) = waiting {
             self.ensure_open(now, message)?;
         }

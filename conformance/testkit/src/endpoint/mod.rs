@@ -170,7 +170,8 @@ pub struct Cluster<'m> {
     pub refuse_one_in: u64,
     /// Remote writes of dead ends stay on their way.
     pub hold_late_writes: bool,
-    connections: u64,
+    /// Connections made so far, of all rails.
+    pub connections: u64,
     registrations: Registrations,
     /// Messages that went the express path, and those for which a rail had no room.
     pub shorts: (u64, u64),

@@ -74,6 +74,10 @@ struct Program<'m> {
     canaries: Vec<(usize, Seg)>,
     /// Tables that were in use at some time: bit per table of [`Usage::tables`].
     seen: u32,
+    /// The only rail that fails; `None`: any.
+    breaks: Option<RailId>,
+    /// Comes to rest now and then between its steps.
+    pauses: bool,
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -149,6 +153,8 @@ impl<'m> Program<'m> {
             ends: Vec::new(),
             canaries: Vec::new(),
             seen: 0,
+            breaks: None,
+            pauses: false,
         }
     }
 
@@ -257,6 +263,9 @@ impl<'m> Program<'m> {
             for _ in 0..self.rng.below(4) {
                 self.turn();
             }
+            if self.pauses && self.rng.one_in(6) {
+                self.rest();
+            }
         }
         for _ in moments {
             self.fault();
@@ -268,7 +277,8 @@ impl<'m> Program<'m> {
         self.cluster.faulty = true;
         self.cluster.refuse_one_in = 3;
         let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
-        let rail = RailId(self.rng.below(self.rails as u64) as u8);
+        let any = RailId(self.rng.below(self.rails as u64) as u8);
+        let rail = self.breaks.unwrap_or(any);
         if near != far && !self.facts[usize::from(rail.0)].caps.lossless {
             // That loses or duplicates no message (section F).
             return self.cluster.break_end(near, far, rail, RailFault::TimedOut);
@@ -355,10 +365,15 @@ fn cases(default: u64) -> u64 {
     std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// Runs simulations and names the seeds of those that fail. `RERAIL_SEED` runs one alone.
-fn clusters(count: u64, faults: bool) {
+/// So many seeds; `RERAIL_SEED` names one to run alone.
+fn seeds(count: u64) -> std::ops::Range<u64> {
     let one = std::env::var("RERAIL_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = one.map_or(0..count, |seed: u64| seed..seed + 1);
+    one.map_or(0..count, |seed: u64| seed..seed + 1)
+}
+
+/// Runs simulations and names the seeds of those that fail.
+fn clusters(count: u64, faults: bool) {
+    let seeds = seeds(count);
     let fails = |&seed: &u64| std::panic::catch_unwind(|| program(seed, faults)).is_err();
     let failed: Vec<_> = seeds.filter(fails).take(5).collect();
     assert!(failed.is_empty(), "seeds {failed:?} fail (faults: {faults}); RERAIL_SEED=n runs one alone");
@@ -379,11 +394,15 @@ fn random_programs_with_faults() {
 }
 
 /// The same programs over a rail that carries short messages, with the express path and without: the oracle
-/// holds either way, and each road of a short message is taken.
+/// holds either way, and each road of a short message is taken. In half of them a second rail breaks and
+/// comes up again in mid-stream.
 #[test]
 fn random_programs_use_and_leave_the_express_path() {
-    let [mut sent, mut refused, mut received, mut slow, mut waited] = [0; 5];
-    for seed in 0..cases(150) {
+    let [mut sent, mut refused, mut received, mut slow, mut waited, mut renewed] = [0; 6];
+    let seeds = seeds(cases(150));
+    for seed in seeds.clone() {
+        let two = seed % 2 == 1;
+        let rails = if two { &[SHM, TCP][..] } else { &[SHM] };
         for express in [true, false] {
             let mut rng = Rng::new(seed ^ 0x5407_0000);
             let few = rng.one_in(3);
@@ -398,10 +417,19 @@ fn random_programs_use_and_leave_the_express_path() {
             };
             let ranks = 1 + rng.below(3) as usize;
             let mut regions = regions(&config, ranks);
-            let mut program = Program::new(seed, &mut regions, config, &[SHM], rng);
-            program.write_steps();
+            let mut program = Program::new(seed, &mut regions, config, rails, rng);
+            (program.breaks, program.pauses) = (two.then_some(RailId(1)), true);
+            // Long enough for many messages once connections are up.
+            (0..4).for_each(|_| program.write_steps());
             // Mostly messages of the express path, with other steps in between.
+            let rng = &mut Rng::new(seed ^ 0x5408_0000);
             for step in program.steps.iter_mut().flatten() {
+                if let Step::Put { to, .. } | Step::Atomic { to, .. } | Step::Flush { to } = *step
+                    && !rng.one_in(4)
+                {
+                    let (tag, len) = ((!rng.one_in(4)).then(|| rng.below(4)), rng.below(900));
+                    *step = Step::Send { to, tag, len, level: Level::Reusable, notify: Notify::Event, inject: false };
+                }
                 match step {
                     Step::Send { len, level, notify, .. } if *len < 1000 => {
                         *level = if *len % 3 == 2 { *level } else { Level::Reusable };
@@ -412,9 +440,11 @@ fn random_programs_use_and_leave_the_express_path() {
                     _ => {}
                 }
             }
-            program.run(seed % 4 == 3);
+            let before = program.cluster.connections;
+            program.run(two || seed % 4 == 2);
             program.drain();
             program.finish();
+            renewed += if two { program.cluster.connections - before } else { 0 };
             let stats = program.cluster.nodes.iter().map(|node| node.endpoint.stats());
             let (out, into) = stats.fold((0, 0), |sum, s| (sum.0 + s.short_sent, sum.1 + s.short_received));
             assert!(express || (out, into, program.cluster.shorts, program.cluster.waited) == (0, 0, (0, 0), 0));
@@ -425,8 +455,10 @@ fn random_programs_use_and_leave_the_express_path() {
             waited += program.cluster.waited;
         }
     }
-    let all = [sent, refused, received, slow, waited];
-    assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet, found waiting: {all:?}");
+    let all = [sent, refused, received, slow, waited, renewed];
+    let names = "sent, refused, received, received by packet, found waiting, second rails renewed";
+    println!("{names}: {all:?}");
+    assert!(seeds.end - seeds.start == 1 || all.iter().all(|&count| count > 20), "{names}: {all:?}");
 }
 
 /// The same programs over rails that can lose, with faults: small messages go at once, are received at once,

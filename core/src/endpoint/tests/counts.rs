@@ -390,7 +390,7 @@ fn the_last_slot_is_for_a_request() {
     expose(&mut lone, 0);
     lone.busy = true;
     // Operations that serve the other peer.
-    for kind in [OpKind::ServeGet, OpKind::ServeGet, OpKind::RefusePut] {
+    for kind in [OpKind::ServeGet, OpKind::ServeGet, OpKind::RefusePut, OpKind::ServeGet] {
         lone.endpoint.t.ops.insert(Op::new(kind)).unwrap();
     }
     let from = Remote { peer: PeerId(1), window: 3, offset: 8 };

@@ -140,7 +140,7 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     let c = config;
     let (channels, rails, bulk) = (of(c.channels_max), of(c.rails_max), of(c.bulk_max));
     let (messages, blocks) = (channels * of(c.unexpected_per_peer), channels * of(c.blocks_per_peer));
-    let operations = of(c.operations_max) + 3 * channels * of(c.requests_per_peer);
+    let operations = of(c.operations_max) + 1 + 3 * channels * of(c.requests_per_peer);
     let mut sum = Sum::default();
     sum.take::<Peer>(of(c.peers_max));
     sum.take::<Parked>(of(c.peers_max));
@@ -267,7 +267,7 @@ fn usage_includes_entries_waiting_for_release() {
     let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     let idle = endpoint.usage();
     assert!(idle.tables().iter().all(|(_, table)| table.used == 0 && table.capacity > 0), "{idle:?}");
-    assert_eq!((idle.operations.capacity, idle.packets.capacity), (config.operations_max, config.packets_max));
+    assert_eq!((idle.operations.capacity, idle.packets.capacity), (config.operations_max + 1, config.packets_max));
     assert_eq!(idle.unacknowledged.capacity, 2 * config.channels_max * config.window);
 
     endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(3), rail: RailId(0) });
