@@ -20,6 +20,7 @@ mod state;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -165,8 +166,20 @@ enum Origin {
     Adopted,
 }
 
-/// A region, or the place of one; a line of its own, as it is looked at for every message.
+/// The place of a region; a line of its own, as it is looked at for every message.
 #[repr(align(64))]
+struct Slot(Region);
+
+impl Deref for Slot {
+    type Target = Region;
+
+    #[inline(always)]
+    fn deref(&self) -> &Region {
+        &self.0
+    }
+}
+
+/// A region, or none.
 struct Region {
     start: *mut u8,
     len: usize,
@@ -184,13 +197,18 @@ unsafe impl Send for Region {}
 const UNUSED: u64 = 1 << u32::BITS;
 
 /// All memory that the core may name: the regions and the payload pool.
+// In this order: what each message reads comes first.
+#[repr(C)]
 pub(crate) struct Memory {
-    slots: Vec<Region>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     pool: Region,
 }
 
 impl Memory {
+    /// Bytes from its start that each message reads.
+    pub(crate) const HOT_BYTES: usize = size_of::<Vec<Slot>>();
+
     /// No regions, and a pool of so many bytes.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Mapping::new(pool_bytes)?;
@@ -218,7 +236,7 @@ impl Memory {
     pub(crate) fn alloc_shared(&mut self, bytes: usize, is_writable: bool) -> Result<(RegionId, OwnedFd), MemoryError> {
         let (mapping, file) = Mapping::shared(bytes, is_writable)?;
         let region = self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))?;
-        self.slots[(region.0 & REGIONS_MAX as u32) as usize].is_peer_writable = is_writable;
+        self.slots[(region.0 & REGIONS_MAX as u32) as usize].0.is_peer_writable = is_writable;
         Ok((region, file))
     }
 
@@ -249,18 +267,13 @@ impl Memory {
             Some(index) => index,
             None if self.slots.len() < REGIONS_MAX => {
                 let index = self.slots.len() as u32;
-                self.slots.push(Region {
-                    start,
-                    len: 0,
-                    id: u64::from(index) | UNUSED,
-                    origin: None,
-                    is_peer_writable: false,
-                });
+                let id = u64::from(index) | UNUSED;
+                self.slots.push(Slot(Region { start, len: 0, id, origin: None, is_peer_writable: false }));
                 index
             }
             None => return Err(MemoryError::TooManyRegions { max: REGIONS_MAX }),
         };
-        let slot = &mut self.slots[index as usize];
+        let Slot(slot) = &mut self.slots[index as usize];
         // Without `UNUSED`.
         let id = slot.id as u32;
         *slot = Region { start, len, id: id.into(), origin: Some(origin), is_peer_writable: false };
@@ -271,7 +284,7 @@ impl Memory {
     pub(crate) fn remove(&mut self, id: RegionId) -> Result<(), MemoryError> {
         self.region(id)?;
         let index = id.0 & REGIONS_MAX as u32;
-        let slot = &mut self.slots[index as usize];
+        let Slot(slot) = &mut self.slots[index as usize];
         (slot.len, slot.origin) = (0, None);
         // The same index, one generation on, which wraps.
         slot.id = u64::from(id.0.wrapping_add(1 << INDEX_BITS)) | UNUSED;
@@ -285,7 +298,7 @@ impl Memory {
             return Ok(&self.pool);
         }
         let slot = self.slots.get((id.0 & REGIONS_MAX as u32) as usize);
-        slot.filter(|slot| slot.id == id.0.into()).ok_or(MemoryError::Unknown(id))
+        slot.map(Deref::deref).filter(|slot| slot.id == id.0.into()).ok_or(MemoryError::Unknown(id))
     }
 
     /// All of a region.

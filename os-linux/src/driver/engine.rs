@@ -12,15 +12,17 @@ use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
 
 /// What a transport drives. `drive` holds its rounds, `express` the short way of small messages.
+// In this order: rails, which hold addresses of pieces, are dropped before the memory that these point to; and what
+// each message reads of both is in one cache line.
+#[repr(C, align(64))]
 pub(super) struct Engine {
-    // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
     pub(super) rails: Rails,
+    pub(super) memory: Memory,
+    pub(super) core: Core,
     /// Those that short messages go over: bit per rail.
     pub(super) quick_rails: u64,
     /// Another one had something in the last round.
     pub(super) others_moved: bool,
-    pub(super) core: Core,
-    pub(super) memory: Memory,
     /// The last message that was sent at its submission.
     pub(super) at_once: AtOnce,
     pub(super) config: Config,
@@ -40,6 +42,8 @@ pub(super) struct Engine {
     /// Peers that were lost, and why: reported again at the end.
     pub(super) lost: Vec<(PeerId, Loss)>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Engine, memory) + Memory::HOT_BYTES <= 64);
 
 impl Engine {
     /// Passes a peer's addresses to the rails; returns those that reach it, bit i for rail i.

@@ -25,6 +25,8 @@ pub(super) struct Slot {
 }
 
 /// All rails, in the order of their numbers.
+// In this order: what each message reads comes first.
+#[repr(C)]
 pub(super) struct Rails {
     /// Shared memory by its own type and in a place of its own, so that a small message finds it without a
     /// search and costs no call through a table.
