@@ -451,18 +451,19 @@ impl Endpoint<'_> {
     }
 
     /// Dials the peers that receives wait for and that have not dialled: a few at a time. If peers outnumber
-    /// channels, half of the channels are left for incoming connections and sends. Returns whether some peers
-    /// are left.
+    /// channels, half of those that messages of parked channels leave is left for incoming connections and
+    /// sends. Returns whether some peers are left.
     fn call_sources(&mut self, now: Time) -> bool {
         let mut calls = DIALS_MAX;
-        let left_free = if self.are_channels_short() { self.t.channels.capacity() / 2 } else { 0 };
+        let channels = if self.are_channels_short() { self.t.channels.capacity() } else { 0 };
         let mut walk = self.t.matcher.posted.walk();
         while let Some(source) = self.t.matcher.posted.next_source(&mut walk) {
             let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);
             if is_known {
                 continue;
             }
-            let is_room = self.room_for_channels(source) > left_free;
+            let room = self.room_for_channels(source);
+            let is_room = room > channels.saturating_sub(self.t.channels.room() - room) / 2;
             if calls == 0 {
                 return true;
             }

@@ -642,9 +642,9 @@ impl<'m> Posted<'m> {
         None
     }
 
-    /// What a posted direct receive takes.
+    /// What a posted receive takes.
     pub fn selector(&self, key: Key) -> Option<Selector> {
-        self.direct(key)?;
+        self.get(key)?;
         let Pattern { tag, ignore, source, exact, tagged } = self.pattern(key.index);
         let tag = if tagged { TagMatch::Tagged { tag, ignore } } else { TagMatch::Untagged };
         Some(Selector { source: exact.then_some(PeerId(source)), tag })

@@ -113,7 +113,8 @@ fn unmatched_message_does_not_block_later_messages() {
 #[test]
 fn nothing_overtakes_a_message_that_waits_behind_a_buffer() {
     let config = Config { operations_max: 2, ..small() };
-    for is_late in [false, true] {
+    for (is_late, express) in [(false, true), (false, false), (true, true)] {
+        let config = Config { express, ..config };
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
         // Tags 6 and 7, and any tag.

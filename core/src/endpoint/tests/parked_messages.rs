@@ -208,6 +208,39 @@ fn an_older_multi_receive_comes_first() {
     assert_eq!(post(Some(PeerId(5)), 2), 3, "the older one takes it, or its buffer is full");
 }
 
+/// F-13: a peer that a receive waits for is dialled, though messages of parked channels take half of the
+/// channels.
+#[test]
+fn waiting_messages_keep_no_awaited_peer_from_being_dialled() {
+    let config = Config { keepalive: Nanos(1_000_000), ..few() };
+    let mut region = Region::of(&config);
+    let mut lone = full(&mut region, &config, &[TCP]);
+    for peer in 1..5 {
+        // Of peer 4 no message waits.
+        let psn = u32::from(peer < 4);
+        (0..psn).for_each(|psn| feed_from(&mut lone, peer, rts(70), psn));
+        lone.sent();
+        assert!(lone.endpoint.park(Time(lone.now), PeerId(peer)));
+        lone.sent();
+        feed_from(&mut lone, peer, AGREE, 0);
+        lone.sent();
+        assert!(lone.endpoint.is_parked(PeerId(peer)), "{peer}");
+    }
+    let segments = seg(0, 100);
+    let recv = RecvRequest { segments: &segments, ..RecvRequest::new(Selector::ANY_UNTAGGED.of(PeerId(5)), &[]) };
+    assert!(lone.endpoint.recv(Time(lone.now), &recv).is_ok());
+    let dials = |action: &Action| matches!(action, Action::Connect { peer: PeerId(5), .. });
+    let mut is_dialled = false;
+    for _ in 0..3 {
+        lone.now += config.keepalive.0;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        let mut actions = heapless::Vec::new();
+        lone.endpoint.poll_actions(Time(lone.now), &mut actions);
+        is_dialled |= actions.iter().any(dials);
+    }
+    assert!(is_dialled);
+}
+
 /// K-3: the sender keeps its request, and waits for the peer to connect.
 #[test]
 fn a_sender_waits_without_a_connection() {
