@@ -145,6 +145,7 @@ impl Endpoint<'_> {
             return Ok(operation);
         }
         let len = self.check(recv.segments, recv.notify)?;
+        let mut is_gone = false;
         if let Some(source) = recv.from.source
             && let Err(error) = self.check_peer(source)
         {
@@ -152,6 +153,7 @@ impl Endpoint<'_> {
             if !left_over {
                 return Err(error);
             }
+            is_gone = true;
         }
         if let Some(min) = recv.multi {
             if recv.segments.len() != 1 || min == 0 || min > len {
@@ -164,8 +166,8 @@ impl Endpoint<'_> {
             return Ok(self.t.op_id(op));
         }
         let waiting = self.find_waiting(&recv.from);
-        if waiting.is_none() && recv.from.source.is_some_and(|source| self.check_peer(source).is_err()) {
-            // What is left of a peer that is gone waits for older receives.
+        if waiting.is_none() && is_gone {
+            // What is left of the peer may be for older receives.
             return Err(SubmitError::Full(Full::Operations));
         }
         if let Some((_, message)) = waiting {
