@@ -93,7 +93,7 @@ impl Engine {
     /// The cases that [`send_inline`](Self::send_inline) leaves out: the payload lies in the annex, the short
     /// path is closed, its credits are used up, or the type of its rail is not known. `None`: nothing has
     /// happened, and there may be an error to find.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         match self.try_short(send) {
             None => self.send_short_anew(send),

@@ -216,15 +216,16 @@ impl<C: Clock> Transport<C> {
     pub fn send(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         match self.engine.send_inline(send) {
             Some(operation) => Ok(operation),
-            None => self.send_otherwise(send),
+            None => {
+                // Chosen here: a function that has two ways saves registers for both.
+                let way = if self.engine.quick_rails == 0 { Self::send_whole } else { Self::send_otherwise };
+                way(self, send)
+            }
         }
     }
 
     #[inline(never)]
     fn send_otherwise(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
-        if self.engine.quick_rails == 0 {
-            return self.send_whole(send);
-        }
         match self.engine.send_short(send) {
             Some(operation) => Ok(operation),
             None => self.send_whole(send),
