@@ -219,9 +219,13 @@ impl Engine {
         while count > 0 {
             done += count;
             let Scratch { actions, answers, source, target, .. } = scratch;
+            let mut posted = 0;
             for action in &*actions {
                 let answer = match action {
-                    Action::Post(post) if hand_over(rails, core, memory, post, source) => continue,
+                    Action::Post(post) if hand_over(rails, core, memory, post, source) => {
+                        posted |= 1 << post.rail.0;
+                        continue;
+                    }
                     Action::Post(post) => Answer::Failed(post.id),
                     Action::Copy { from, to } => {
                         copy(core, memory, (*from, source), (*to, target));
@@ -248,6 +252,7 @@ impl Engine {
                 let pushed = answers.push(answer);
                 debug_assert!(pushed.is_ok());
             }
+            rails.push(posted);
             for answer in answers.iter() {
                 match answer {
                     Answer::Atomic { operation, old } => core.handle_atomic(*operation, *old),

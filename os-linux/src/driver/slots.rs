@@ -104,6 +104,17 @@ impl Rails {
         }
     }
 
+    /// The last post of a batch was handed to these rails, bit per rail.
+    pub(super) fn push(&mut self, mut posted: u64) {
+        while posted != 0 {
+            // A rail's number is less than 64.
+            if let Some((_, rail)) = self.get_mut(RailId(posted.trailing_zeros() as u8)) {
+                rail.push();
+            }
+            posted &= posted - 1;
+        }
+    }
+
     pub(super) fn get(&self, id: RailId) -> Option<&dyn Rail> {
         match &self.slots.get(usize::from(id.0))?.1 {
             Some(rail) => Some(&**rail),

@@ -359,7 +359,8 @@ pub trait Rail: std::any::Any {
     /// and placements is used any more, the peer's writes and reads over it no longer reach this process's
     /// memory, and nothing more is reported for it. It may be connected again (rule F-2).
     fn abort(&mut self, peer: PeerId);
-    /// Takes a post. The packet may leave at once; its completion is reported by the next poll.
+    /// Takes a post. The packet leaves at once, or with others at the next [`push`](Self::push) or poll; its
+    /// completion is reported by the next poll.
     ///
     /// # Safety
     /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a
@@ -368,10 +369,12 @@ pub trait Rail: std::any::Any {
     /// bytes exist while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
     /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
-    /// As [`post`](Self::post), of a short message by itself. A rail that has copied it may report
-    /// [`PostStatus::Taken`] by the next poll, without waiting for its device. Or it returns `true`: the post
-    /// is over, and nothing is reported. So it answers for one post to a peer between two polls at most: with
-    /// further ones it is busy, so that messages gather (newmadeleine-2007, 2).
+    /// The last post of a batch was handed over: those that were held back leave now.
+    fn push(&mut self) {}
+    /// As [`post`](Self::post), of a short message by itself, never held back. A rail that has copied it may
+    /// report [`PostStatus::Taken`] by the next poll, without waiting for its device. Or it returns `true`:
+    /// the post is over, and nothing is reported. So it answers for one post to a peer between two polls at
+    /// most: with further ones it is busy, so that messages gather (newmadeleine-2007, 2).
     ///
     /// # Safety
     /// As there.

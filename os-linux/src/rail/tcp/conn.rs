@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::options::TcpOptions;
 use super::receive::{Reading, Received, Receiver, Scratch};
-use super::send::{Flush, SendQueue};
+use super::send::{Flush, HOLD_BYTES_MIN, SendQueue};
 use super::sys::{self, Silence};
 use crate::rail::{Outgoing, RailCounters};
 
@@ -101,8 +101,9 @@ impl Connection {
         is_first && self.small >= SMALL_REPORTED
     }
 
-    /// Takes a post and tries at once to send it, if no earlier post waits.
-    pub(super) fn post(
+    /// Takes a post. One of a small message by itself (`ALONE`) or with a large payload is sent at once,
+    /// where the system has room; others wait for the end of their batch.
+    pub(super) fn post<const ALONE: bool>(
         &mut self,
         outgoing: &Outgoing<'_>,
         scratch: &mut Scratch,
@@ -113,17 +114,17 @@ impl Connection {
             return;
         }
         let mut done = done;
-        if self.ready.write
+        if ALONE
+            && self.ready.write
             && let Some(flushed) = self.send.send_small(self.fd.as_fd(), outgoing, counters, &mut done)
         {
             return self.flushed(flushed);
         }
-        let first = self.send.is_empty();
         if !self.send.push(outgoing) {
             // Half a packet is worse than none: the stream would be out of step.
             debug_assert!(false, "a header is at most {HEADER_BYTES_MAX} bytes");
             self.fail(RailFault::Corrupt);
-        } else if first && self.ready.write {
+        } else if self.ready.write && (ALONE || is_large(outgoing)) {
             self.flush(scratch, counters, done);
         }
     }
@@ -147,9 +148,14 @@ impl Connection {
         self.ready = Ready { read: true, write: false, end: true };
     }
 
+    /// Whether posts wait for the end of their batch, or for another turn.
+    pub(super) fn holds_back(&self) -> bool {
+        self.ready.write && !self.send.is_empty()
+    }
+
     /// Whether there is something to do now.
     pub(super) fn has_work(&self) -> bool {
-        self.ready.read || self.ready.end || (self.ready.write && !self.send.is_empty())
+        self.ready.read || self.ready.end || self.holds_back()
     }
 
     /// Whether the system has posts that are not over: no event reports when they are.
@@ -203,7 +209,7 @@ impl Connection {
 
     /// Writes and reads as much as possible within the limits.
     pub(super) fn serve(&mut self, reading: &mut Reading<'_>, mut done: impl FnMut(PostId)) -> Served {
-        if self.ready.write && !self.send.is_empty() {
+        if self.holds_back() {
             self.flush(reading.scratch, reading.counters, &mut done);
         } else if self.is_waiting()
             && let Err(errno) = self.send.report_taken(self.fd.as_fd(), reading.counters, &mut done)
@@ -234,6 +240,11 @@ impl Connection {
         }
         Served::Open
     }
+}
+
+/// Whether a post is sent at once, with those before it: a call for it alone costs little beside its copy.
+fn is_large(outgoing: &Outgoing<'_>) -> bool {
+    outgoing.payload.iter().map(|piece| piece.len as u64).sum::<u64>() >= HOLD_BYTES_MIN
 }
 
 /// The fault reported to the core for a system's error on an established connection.

@@ -123,6 +123,8 @@ pub struct TcpRail {
     dirty: VecDeque<Key>,
     /// Connections to serve at the next poll.
     to_serve: VecDeque<Key>,
+    /// Those with posts of a batch that is not over, some twice.
+    to_push: Vec<Key>,
     /// Some of these have posts that the kernel has taken and the wire has not.
     waiting: bool,
     /// Reports for the sink at the next poll, in order.
@@ -243,6 +245,7 @@ impl TcpRail {
             interfaces_changed: false,
             dirty: VecDeque::new(),
             to_serve: VecDeque::new(),
+            to_push: Vec::new(),
             waiting: false,
             reports: VecDeque::new(),
             polls: 0,
@@ -458,7 +461,19 @@ impl TcpRail {
             true => is_taken = true,
             false => reports.push_back(Report::Completed(peer, id, PostStatus::Done)),
         };
-        connection.post(outgoing, scratch, counters, done);
+        connection.post::<SMALL>(outgoing, scratch, counters, done);
+        if connection.holds_back() {
+            self.to_push.push(key);
+        } else {
+            self.note_posted(key);
+        }
+        is_taken
+    }
+
+    /// Posts were handed to the system, or wait until it has room.
+    #[inline(always)]
+    fn note_posted(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
         let waits = connection.is_waiting();
         self.waiting |= waits;
         self.is_full |= connection.is_full();
@@ -466,7 +481,6 @@ impl TcpRail {
             connection.listed = true;
             self.to_serve.push_back(key);
         }
-        is_taken
     }
 
     /// The core has finished with a peer: nothing of it is reported any more. Its connection, if there is
@@ -585,6 +599,19 @@ impl Rail for TcpRail {
         self.take_post::<false>(&outgoing);
     }
 
+    fn push(&mut self) {
+        while let Some(key) = self.to_push.pop() {
+            let Self { connections, scratch, counters, reports, .. } = self;
+            let Some(connection) = connections.get_mut(key).filter(|connection| connection.holds_back()) else {
+                continue;
+            };
+            let peer = connection.peer;
+            let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+            connection.flush(scratch, counters, done);
+            self.note_posted(key);
+        }
+    }
+
     unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
         self.take_post::<true>(&outgoing)
     }
@@ -592,6 +619,7 @@ impl Rail for TcpRail {
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         self.polls = self.polls.wrapping_add(1);
+        self.push();
         let mut count = if self.is_epoll_due(now) { self.attend(now, sink) } else { 0 };
         if !self.to_serve.is_empty() {
             self.polls_without_epoll = self.polls_without_epoll.saturating_add(1);
@@ -626,6 +654,7 @@ impl Rail for TcpRail {
         self.harvest();
         let connections = &mut self.connections;
         let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
+        let busy = busy || !self.to_push.is_empty();
         !busy && !self.accept_pending && !self.interfaces_changed && self.dirty.is_empty() && self.reports.is_empty()
     }
 

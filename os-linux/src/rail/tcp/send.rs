@@ -1,7 +1,8 @@
 //! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as
 //! possible.
 //!
-//! Headers are copied, payload is referenced. A write that the system takes in part is resumed at the
+//! A batch of posts leaves at its end ([`Rail::push`](crate::rail::Rail::push)), by one call, or with the
+//! next large payload. Headers are copied, payload is referenced. A write that the system takes in part is resumed at the
 //! very byte, wherever it broke off. Nothing is allocated once the queues have grown to their working size.
 //!
 //! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
@@ -25,7 +26,7 @@ use crate::rail::{Outgoing, Piece, RailCounters};
 const CALLS_MAX: usize = 8;
 
 /// A smaller post is over when the kernel has it: querying its unsent bytes would cost as much as sending it.
-const HOLD_BYTES_MIN: u64 = 16 * 1024;
+pub(super) const HOLD_BYTES_MIN: u64 = 16 * 1024;
 
 /// Posts that are not yet with the system, and those that it has to itself.
 #[derive(Debug)]
@@ -189,7 +190,13 @@ impl SendQueue {
             // SAFETY: header pieces point into `self.posts`, which is not touched before the call returns;
             // payload pieces are readable until the post is reported complete or the subchannel down
             // (`Outgoing::payload`).
-            let sent = match unsafe { sys::send(fd, scratch) } {
+            let sent = unsafe {
+                match bytes {
+                    0..=sys::SMALL_BYTES_MAX => sys::send_small(fd, &[], scratch),
+                    _ => sys::send(fd, scratch),
+                }
+            };
+            let sent = match sent {
                 Ok(sent) => sent,
                 Err(Errno::AGAIN) => return Ok(Flush::Full),
                 Err(errno) => return Err(errno),

@@ -221,8 +221,15 @@ impl Host {
         Host { rail, me, sink: Recorder::new(), memory: Vec::new(), posts: 0 }
     }
 
-    /// Posts packet `number` with a payload cut into pieces of `piece_bytes`.
+    /// Posts packet `number` with a payload cut into pieces of `piece_bytes`, a batch of its own.
     fn send(&mut self, to: PeerId, number: u64, bytes: usize, piece_bytes: usize) -> PostId {
+        let id = self.post(to, number, bytes, piece_bytes);
+        self.rail.push();
+        id
+    }
+
+    /// The same, as a part of a batch.
+    fn post(&mut self, to: PeerId, number: u64, bytes: usize, piece_bytes: usize) -> PostId {
         self.posts += 1;
         let id = PostId(CoreKey { index: self.posts, generation: 7 });
         let mut memory = payload(number, bytes);

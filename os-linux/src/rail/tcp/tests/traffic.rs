@@ -58,6 +58,32 @@ fn memory_in_many_small_pieces() {
     assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), [0, 1, 2, 3]);
 }
 
+#[test]
+fn a_batch_is_sent_by_one_call() {
+    let mut cluster = Cluster::pair();
+    cluster.ping(0, 1, 1);
+    while cluster.poll() > 0 {}
+    let calls = |cluster: &Cluster| cluster.hosts[0].rail.counters().system_calls;
+    let before = calls(&cluster);
+    for number in 2..10 {
+        cluster.hosts[0].post(PeerId(1), number, 4096, 4096);
+    }
+    assert_eq!(calls(&cluster), before, "the batch is not over");
+    assert!(!cluster.hosts[0].rail.arm(), "before a sleep the batch must leave");
+    let before = calls(&cluster);
+    cluster.hosts[0].rail.push();
+    assert_eq!(calls(&cluster), before + 2, "one that sends, one for the unsent bytes");
+    // A large payload takes along what was held back.
+    cluster.hosts[0].post(PeerId(1), 10, 10, 10);
+    let before = calls(&cluster);
+    cluster.hosts[0].post(PeerId(1), 11, 20_000, 20_000);
+    assert!(calls(&cluster) > before);
+    // A poll ends a batch, too.
+    cluster.hosts[0].post(PeerId(1), 12, 10, 10);
+    cluster.until(|hosts| hosts[1].sink.taken.len() == 12);
+    assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), (1..13).collect::<Vec<_>>());
+}
+
 /// H-8, L-1
 #[test]
 fn everyone_dials_everyone_at_once() {
