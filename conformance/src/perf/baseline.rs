@@ -1,6 +1,7 @@
 //! The same loops over two bare TCP sockets between two threads: the limit of the machine. No header, no
 //! matching, no acknowledgment; sockets don't block and are polled, as the rail does it, each side pinned to
-//! its processor.
+//! its processor. Messages take turns in as much memory as the transport's do: a single one that stays in the
+//! cache would be copied faster than any application's.
 //!
 //! With --listen and --connect the two sides are two processes, which must get the same arguments.
 //!
@@ -19,7 +20,7 @@ use crate::session::Path;
 use super::kernel::Load;
 use super::pin::Pinned;
 use super::report::{Line, Report};
-use super::{ends, load, round_trips, sizes};
+use super::{BUFFER_BYTES, ends, load, round_trips, sizes};
 
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 1 << 20;
@@ -54,23 +55,30 @@ fn side(args: &PerfArgs, mut socket: Socket, first: bool) -> io::Result<Vec<Line
     let _pinned = Pinned::to(usize::from(!first));
     let mut lines = Vec::new();
     for bytes in sizes(args) {
-        let mut buffer = vec![1; bytes.max(1) as usize];
+        let places = (BUFFER_BYTES / bytes.max(64)).max(1);
+        let mut memory = vec![1; (bytes.max(1) * places) as usize];
         lines.push(if args.measure == Measure::Latency {
-            let mut samples = ping_pong(&mut socket, first, &mut buffer, round_trips(args, bytes))?;
+            let mut samples = ping_pong(&mut socket, first, (&mut memory, bytes), round_trips(args, bytes))?;
             Line::of_latency(bytes, Latency::of(&mut samples))
         } else {
             let load = load(args, bytes);
-            Line::of_stream(bytes, load.messages(), stream(&mut socket, first, &buffer, &load)?)
+            Line::of_stream(bytes, load.messages(), stream(&mut socket, first, &mut memory, &load)?)
         });
     }
     Ok(lines)
 }
 
 /// Half round trips in nanoseconds.
-fn ping_pong(socket: &mut Socket, first: bool, buffer: &mut [u8], count: (u64, u64)) -> io::Result<Vec<u64>> {
-    let (warmup, iterations) = count;
+fn ping_pong(
+    socket: &mut Socket,
+    first: bool,
+    (memory, bytes): (&mut [u8], u64),
+    (warmup, iterations): (u64, u64),
+) -> io::Result<Vec<u64>> {
+    let mut places = Places { bytes: bytes.max(1) as usize, next: 0 };
     let mut samples = Vec::with_capacity(iterations as usize);
     for number in 0..warmup + iterations {
+        let buffer = places.next(memory);
         if first {
             let start = Instant::now();
             socket.write(buffer)?;
@@ -87,28 +95,45 @@ fn ping_pong(socket: &mut Socket, first: bool, buffer: &mut [u8], count: (u64, u
 }
 
 /// Seconds for all measured windows, each of which the receiver confirms with a byte.
-fn stream(socket: &mut Socket, first: bool, message: &[u8], load: &Load) -> io::Result<f64> {
+fn stream(socket: &mut Socket, first: bool, memory: &mut [u8], load: &Load) -> io::Result<f64> {
     let mut start = Instant::now();
-    let mut into = vec![0; READ_BYTES];
+    let bytes = load.bytes.max(1) as usize;
+    let (mut places, mut at) = (Places { bytes, next: 0 }, 0);
     for round in 0..load.warmup + load.windows {
         if round == load.warmup {
             start = Instant::now();
         }
         if first {
             for _ in 0..load.window {
-                socket.write(message)?;
+                socket.write(places.next(memory))?;
             }
             socket.read(&mut [0])?;
         } else {
-            let mut left = message.len() * load.window as usize;
+            let mut left = bytes * load.window as usize;
             while left > 0 {
-                let part = left.min(into.len());
-                left -= socket.read_some(&mut into[..part])?;
+                let end = (at + left.min(READ_BYTES)).min(memory.len());
+                let taken = socket.read_some(&mut memory[at..end])?;
+                left -= taken;
+                at = (at + taken) % memory.len();
             }
             socket.write(&[1])?;
         }
     }
     Ok(start.elapsed().as_secs_f64())
+}
+
+/// The memory of messages, in turn.
+struct Places {
+    bytes: usize,
+    next: usize,
+}
+
+impl Places {
+    fn next<'m>(&mut self, memory: &'m mut [u8]) -> &'m mut [u8] {
+        let at = if self.next + self.bytes <= memory.len() { self.next } else { 0 };
+        self.next = at + self.bytes;
+        &mut memory[at..self.next]
+    }
 }
 
 /// A socket that is polled.
@@ -169,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_ping_pong_has_a_sample_per_measured_round_trip() {
-        let [samples, none] = both(|mut socket, first| ping_pong(&mut socket, first, &mut [0; 9], (3, 5)).unwrap());
+        let [samples, none] =
+            both(|mut socket, first| ping_pong(&mut socket, first, (&mut [0; 27], 9), (3, 5)).unwrap());
         assert_eq!((samples.len(), none.len()), (5, 0));
     }
 
@@ -177,7 +203,7 @@ mod tests {
     fn a_stream_moves_every_byte_of_every_window() {
         let load = Load { bytes: 70_000, window: 5, warmup: 1, windows: 3 };
         let left = both(|mut socket, first| {
-            stream(&mut socket, first, &[7; 70_000], &load).unwrap();
+            stream(&mut socket, first, &mut [7; 140_000], &load).unwrap();
             // Both are in step again: the next byte is the one that is sent now.
             socket.write(&[u8::from(first) + 40]).unwrap();
             let mut byte = [0];
