@@ -2,8 +2,9 @@
 //! possible.
 //!
 //! A batch of posts leaves at its end ([`Rail::push`](crate::rail::Rail::push)), by one call, or with the
-//! next large payload. Headers are copied, payload is referenced. A write that the system takes in part is resumed at the
-//! very byte, wherever it broke off. Nothing is allocated once the queues have grown to their working size.
+//! next large payload. Headers are copied, payload is referenced. A write that the system takes in part is
+//! resumed at the very byte, wherever it broke off. Nothing is allocated once the queues have grown to their
+//! working size.
 //!
 //! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
 //! for the first time: `SIOCOUTQNSD` returns the unsent bytes (tcp(7)). So completions come at the wire's
