@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::options::TcpOptions;
 use super::receive::{Reading, Received, Receiver, Scratch};
-use super::send::{Flush, HOLD_BYTES_MIN, SendQueue};
+use super::send::{Flush, SendQueue};
 use super::sys::{self, Silence};
 use crate::rail::{Outgoing, RailCounters};
 
@@ -101,8 +101,8 @@ impl Connection {
         is_first && self.small >= SMALL_REPORTED
     }
 
-    /// Takes a post. One of a small message by itself (`ALONE`) or with a large payload is sent at once,
-    /// where the system has room; others wait for the end of their batch.
+    /// Takes a post. One of a small message by itself (`ALONE`) is sent at once, where the system has room;
+    /// others wait for the end of their batch, or until they are large together.
     pub(super) fn post<const ALONE: bool>(
         &mut self,
         outgoing: &Outgoing<'_>,
@@ -124,7 +124,7 @@ impl Connection {
             // Half a packet is worse than none: the stream would be out of step.
             debug_assert!(false, "a header is at most {HEADER_BYTES_MAX} bytes");
             self.fail(RailFault::Corrupt);
-        } else if self.ready.write && (ALONE || is_large(outgoing)) {
+        } else if self.ready.write && (ALONE || self.send.is_large()) {
             self.flush(scratch, counters, done);
         }
     }
@@ -240,11 +240,6 @@ impl Connection {
         }
         Served::Open
     }
-}
-
-/// Whether a post is sent at once, with those before it: a call for it alone costs little beside its copy.
-fn is_large(outgoing: &Outgoing<'_>) -> bool {
-    outgoing.payload.iter().map(|piece| piece.len as u64).sum::<u64>() >= HOLD_BYTES_MIN
 }
 
 /// The fault reported to the core for a system's error on an established connection.

@@ -1,10 +1,10 @@
 //! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as
 //! possible.
 //!
-//! A batch of posts leaves at its end ([`Rail::push`](crate::rail::Rail::push)), by one call, or with the
-//! next large payload. Headers are copied, payload is referenced. A write that the system takes in part is
-//! resumed at the very byte, wherever it broke off. Nothing is allocated once the queues have grown to their
-//! working size.
+//! A batch of posts leaves at its end ([`Rail::push`](crate::rail::Rail::push)), by one call, or as soon as
+//! they are large together. Headers are copied, payload is referenced. A write that the system takes in part
+//! is resumed at the very byte, wherever it broke off. Nothing is allocated once the queues have grown to
+//! their working size.
 //!
 //! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
 //! for the first time: `SIOCOUTQNSD` returns the unsent bytes (tcp(7)). So completions come at the wire's
@@ -27,7 +27,9 @@ use crate::rail::{Outgoing, Piece, RailCounters};
 const CALLS_MAX: usize = 8;
 
 /// A smaller post is over when the kernel has it: querying its unsent bytes would cost as much as sending it.
-pub(super) const HOLD_BYTES_MIN: u64 = 16 * 1024;
+const HOLD_BYTES_MIN: u64 = 16 * 1024;
+/// So many bytes do not wait for the end of their batch: a call costs little beside their copy.
+const LARGE_BYTES: u64 = 64 * 1024;
 
 /// Posts that are not yet with the system, and those that it has to itself.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct SendQueue {
     posts: VecDeque<Queued>,
     /// The payload pieces of all posts, in order. The first may have lost its first bytes to a partial write.
     pieces: VecDeque<Piece>,
+    /// Bytes that wait.
+    waiting: u64,
     /// Bytes of the first post's header that were sent.
     header_sent: usize,
     /// Posts that the system has taken and that are not over, each with where it ends in the stream.
@@ -56,6 +60,11 @@ struct Queued {
     pieces: usize,
 }
 
+/// Bytes of a packet.
+fn bytes_of(outgoing: &Outgoing<'_>) -> usize {
+    outgoing.header.len() + outgoing.payload.iter().map(|piece| piece.len).sum::<usize>()
+}
+
 /// How far a flush came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
@@ -74,6 +83,7 @@ impl SendQueue {
         SendQueue {
             posts: VecDeque::with_capacity(posts),
             pieces: VecDeque::with_capacity(posts),
+            waiting: 0,
             header_sent: 0,
             held: VecDeque::with_capacity(posts),
             taken: 0,
@@ -111,6 +121,11 @@ impl SendQueue {
         }
     }
 
+    /// Whether so much waits that it is to be sent now.
+    pub(super) fn is_large(&self) -> bool {
+        self.waiting >= LARGE_BYTES
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.posts.is_empty()
     }
@@ -124,7 +139,7 @@ impl SendQueue {
         counters: &mut RailCounters,
         done: impl FnOnce(PostId),
     ) -> Option<Result<Flush, Errno>> {
-        let bytes = outgoing.header.len() + outgoing.payload.iter().map(|piece| piece.len).sum::<usize>();
+        let bytes = bytes_of(outgoing);
         if bytes > sys::SMALL_BYTES_MAX || !self.posts.is_empty() || self.holds() {
             return None;
         }
@@ -151,6 +166,7 @@ impl SendQueue {
     /// Appends a post; `false`: its header is longer than any header.
     pub(super) fn push(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return false };
+        self.waiting += bytes_of(outgoing) as u64;
         let before = self.pieces.len();
         self.pieces.extend(outgoing.payload.iter().filter(|piece| piece.len > 0));
         self.posts.push_back(Queued { id: outgoing.id, header, pieces: self.pieces.len() - before });
@@ -236,6 +252,7 @@ impl SendQueue {
     /// Takes `sent` bytes off the front.
     fn advance(&mut self, mut sent: usize) {
         self.taken += sent as u64;
+        self.waiting -= sent as u64;
         while let Some(post) = self.posts.front_mut() {
             let step = sent.min(post.header.len() - self.header_sent);
             self.header_sent += step;
