@@ -101,6 +101,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/rail/shm/segment.rs",
     "os-linux/src/rail/shm/tests.rs",
     "os-linux/src/rail/shm/tests/access.rs",
+    "os-linux/src/rail/shm/tests/gets.rs",
     "os-linux/src/rail/shm/tests/hostile.rs",
     "os-linux/src/rail/shm/tests/joint.rs",
     "os-linux/src/rail/shm/tests/reads.rs",

@@ -63,4 +63,4 @@ pub use layout::{
 pub use mapped::{AttachError, HeavyFence, Mapped, Populate};
 pub use offers::{FileFacts, ListAnswer, ListNumber, ListReader, OFFERS_MAX, OfferedRange, Taken};
 pub use producer::Producer;
-pub use windows::{ListedWindow, WINDOWS_MAX, WindowList};
+pub use windows::{ListedWindow, UNMAPPED_WINDOWS_MAX, WINDOWS_MAX, WindowList};

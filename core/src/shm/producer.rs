@@ -115,6 +115,11 @@ impl<C: Cells> Producer<C> {
         Ok(self.cells_known())
     }
 
+    /// Whether the consumer has taken all messages.
+    pub fn is_drained(&mut self) -> bool {
+        self.read_head().is_ok() && self.head_seen == self.tail
+    }
+
     #[inline(always)]
     fn cells_known(&self) -> u32 {
         // `end` is within the ring's length ahead of the tail: checked at every look, and a push takes one

@@ -251,7 +251,7 @@ fn a_consumer_finds_the_windows_of_a_list() {
     };
     for key in 1..=WINDOWS_MAX as u64 {
         assert_eq!((consumer.windows(), consumer.window(key)), (list.number(), None));
-        assert!(list.add(window(key)) || key == 3 || key == 9, "window {key}");
+        assert!(list.add(window(key), true) || key == 3 || key == 9, "window {key}");
         producer.list_windows(&list, true);
         let listed = (list.number(), window(key));
         assert_eq!(consumer.window(key), (key != 3 && key != 9).then_some(listed));

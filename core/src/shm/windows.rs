@@ -7,6 +7,8 @@ use super::offers::OfferedRange;
 
 /// The most windows in a list.
 pub const WINDOWS_MAX: usize = 12;
+/// The most of them in memory that no peer can map, so that those that gain more find places.
+pub const UNMAPPED_WINDOWS_MAX: usize = 6;
 
 /// Bits of a window's last word.
 const GETS: u64 = 1;
@@ -69,9 +71,11 @@ impl WindowList {
         window.map_or([0; 4], |window| ListedWindow { puts: window.puts && puts, ..window }.words())
     }
 
-    /// One more, of a key that is not listed; `false`: it allows no access, or there are too many.
-    pub fn add(&mut self, window: ListedWindow) -> bool {
-        let Some(place) = self.places.iter_mut().find(|place| place.is_none()) else { return false };
+    /// One more, of a key that is not listed, in memory that peers can map or not; `false`: it allows no
+    /// access, or there are too many.
+    pub fn add(&mut self, window: ListedWindow, is_mapped: bool) -> bool {
+        let first = if is_mapped { 0 } else { WINDOWS_MAX - UNMAPPED_WINDOWS_MAX };
+        let Some(place) = self.places[first..].iter_mut().find(|place| place.is_none()) else { return false };
         if !window.gets && !window.puts {
             return false;
         }
@@ -118,26 +122,37 @@ mod tests {
     fn another_list_has_another_number() {
         let mut list = WindowList::default();
         assert_eq!((list.number(), list.words(0, true)), (0, [0; 4]));
-        assert!(!list.add(ListedWindow { gets: false, ..window(1) }), "no peer may access it");
-        assert!((0..WINDOWS_MAX as u64).all(|key| list.add(window(key))) && !list.add(window(99)));
+        assert!(!list.add(ListedWindow { gets: false, ..window(1) }, true), "no peer may access it");
+        assert!((0..WINDOWS_MAX as u64).all(|key| list.add(window(key), true)) && !list.add(window(99), true));
         assert_eq!((list.number(), list.words(2, true)), (12, [2, 1000, 100, 3]));
         assert_eq!(list.words(2, false), [2, 1000, 100, 1]);
         assert_eq!((list.remove(99), list.remove(3), list.number()), (None, Some(window(3)), 13));
         assert_eq!((list.words(3, true), ListedWindow::of(list.words(3, true))), ([0; 4], None));
-        assert!(list.add(window(50)));
+        assert!(list.add(window(50), true));
         assert_eq!(ListedWindow::of(list.words(3, true)), Some(window(50)));
         let mut one = WindowList::default();
-        assert!(one.add(window(1)));
+        assert!(one.add(window(1), true));
         assert_eq!((one.remove(1), one.number()), (Some(window(1)), 0));
-        assert!(one.add(window(1)));
+        assert!(one.add(window(1), true));
         assert_eq!(one.number(), 3);
+    }
+
+    /// Windows that can't be mapped leave places to others, which may take all.
+    #[test]
+    fn half_of_the_places_are_for_windows_that_can_be_mapped() {
+        let mut list = WindowList::default();
+        assert!((0..UNMAPPED_WINDOWS_MAX as u64).all(|key| list.add(window(key), false)));
+        assert!(!list.add(window(98), false));
+        let left = (WINDOWS_MAX - UNMAPPED_WINDOWS_MAX) as u64;
+        assert!((10..10 + left).all(|key| list.add(window(key), true)) && !list.add(window(99), true));
+        assert!(list.remove(0).is_some() && list.add(window(99), true));
     }
 
     /// L-27
     #[test]
     fn a_put_by_an_older_list_is_late() {
         let mut list = WindowList::default();
-        assert!(list.add(window(1)) && list.add(window(2)));
+        assert!(list.add(window(1), true) && list.add(window(2), true));
         assert!(!list.is_late(0) && !list.is_late(2) && list.is_late(1));
         list.remove(1);
         list.remove(2);

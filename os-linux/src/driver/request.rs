@@ -396,7 +396,8 @@ impl<C: Clock> Transport<C> {
         self.submit(flush.peer, &[], |core, now| core.flush(now, flush))
     }
 
-    /// Exposes memory to the one-sided requests of peers that have the window's key.
+    /// Exposes memory to the one-sided requests of peers that have the window's key. Peers on this host may
+    /// get from it at any time, not only while this transport is driven.
     ///
     /// # Errors
     /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are

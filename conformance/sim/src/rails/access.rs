@@ -1,4 +1,4 @@
-//! Puts and gets that simulated ranks carry out themselves in each other's windows (L-25 to L-27), on the
+//! Puts and gets that simulated ranks carry out themselves in each other's windows (L-25 to L-28), on the
 //! words of `rerail_core::shm`.
 //!
 //! Copies are made in the call, as by the real rail. Some puts stay announced until their rank's next poll,
@@ -9,12 +9,15 @@
 
 use rerail_core::endpoint::Access;
 use rerail_core::ids::PeerId;
-use rerail_core::shm::{ListedWindow, WindowList};
+use rerail_core::shm::{ListedWindow, OfferedRange, WindowList};
 use rerail_linux::rail::{DirectAccess, Piece};
 
 use super::hub::Hub;
 use super::memory::{Inbound, copy_window};
 use super::shm::{Link, ShmRail};
+
+/// A get out of a window that is not mapped is made by the owner if it is shorter.
+const GET_BYTES_MIN: usize = 64;
 
 /// A rank's windows.
 #[derive(Debug, Default)]
@@ -31,14 +34,26 @@ impl Link {
     /// # Safety
     /// The pieces can be read, those of a get written.
     unsafe fn access(&mut self, hub: &mut Hub, rank: u32, access: &DirectAccess<'_>) -> Option<()> {
-        let model = hub.maps?;
         self.end_put(hub);
         let (number, listed) = self.end.inbound.window(access.window)?;
         let offer = self.end.inbound.offer();
         self.reads.maps.meet(hub, offer);
         let bytes = access.pieces.iter().map(|piece| piece.len).sum();
         let from = listed.address_of(access.offset, bytes)?;
-        let (memory, is_writable) = self.reads.maps.direct(offer, from, bytes)?;
+        let Some((memory, is_writable)) = self.reads.maps.direct(offer, from, bytes) else {
+            if access.is_put || !listed.gets || bytes < GET_BYTES_MIN || !hub.may_get() {
+                return None;
+            }
+            let standing = hub.windows.get(&(self.end.peer, access.window)).copied();
+            let whole = standing.expect("a window that is listed stands");
+            let memory = Piece { start: whole.start.wrapping_add(access.offset as usize), len: bytes };
+            // SAFETY: the caller's promise is the same.
+            unsafe { copy_window(memory, access.pieces, false) };
+            hub.charge_read(rank, bytes);
+            hub.mapped.gets += 1;
+            return Some(());
+        };
+        let model = hub.maps?;
         if if access.is_put { !(listed.puts && is_writable) } else { !listed.gets } {
             return None;
         }
@@ -65,7 +80,7 @@ impl Link {
         if let Some(key) = self.put.take() {
             let peer = self.end.peer;
             let is_here = hub.ranks.get(peer as usize).is_some_and(|process| process.alive);
-            assert!(!is_here || hub.windows.contains(&(peer, key)), "a put goes to a window that was released");
+            assert!(!is_here || hub.windows.contains_key(&(peer, key)), "a put goes to a window that was released");
             self.end.outbound.end_put();
         }
     }
@@ -75,10 +90,13 @@ impl ShmRail {
     pub(super) fn list_window(&mut self, key: u64, memory: Piece, access: Access) {
         {
             let hub = &mut *self.hub.0.borrow_mut();
-            hub.windows.insert((self.rank, key));
-            let Some((range, is_writable)) = hub.offers[self.rank as usize].find(memory) else { return };
-            let window = ListedWindow { key, range, gets: access.read, puts: access.write && is_writable };
-            if !self.windows.list.add(window) {
+            hub.windows.insert((self.rank, key), memory);
+            let found = hub.offers[self.rank as usize].find(memory);
+            let ordinary = OfferedRange { start: memory.start.addr() as u64, bytes: memory.len as u64 };
+            let (range, is_writable) = found.unwrap_or((ordinary, false));
+            let gets = access.read && (found.is_some() || hub.reads.is_some());
+            let window = ListedWindow { key, range, gets, puts: access.write && is_writable };
+            if !self.windows.list.add(window, found.is_some()) {
                 return;
             }
         }

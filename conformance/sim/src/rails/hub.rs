@@ -2,11 +2,12 @@
 //! records which are dead.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
+use rerail_linux::rail::Piece;
 use rerail_linux::rail::shm::RingReads;
 
 use super::joint::Request;
@@ -44,7 +45,7 @@ pub(super) struct Hub {
     pub(super) offers: Vec<Offers>,
     pub(super) mapped: MapCounts,
     /// Windows that stand, by rank and key.
-    pub(super) windows: BTreeSet<(u32, u64)>,
+    pub(super) windows: BTreeMap<(u32, u64), Piece>,
     /// What becomes of files and mappings.
     pub(super) map_rng: Rng,
     copies: CopySpec,
@@ -132,7 +133,7 @@ impl ShmHub {
             maps: None,
             offers,
             mapped: MapCounts::default(),
-            windows: BTreeSet::new(),
+            windows: BTreeMap::new(),
             map_rng: Rng::new(0, "mapped memory"),
             copies: CopySpec::default(),
             buses,
@@ -261,6 +262,12 @@ impl Hub {
     /// Whether a rank may read the memory of a peer that it connects with.
     pub(super) fn may_read(&mut self) -> bool {
         self.reads.is_some_and(|model| model.denied_one_in == 0 || !self.rng.one_in(model.denied_one_in))
+    }
+
+    /// Whether a rank that may read others' memory carries out this get by itself: half of them, so that
+    /// owners serve gets too.
+    pub(super) fn may_get(&mut self) -> bool {
+        self.reads.is_some() && self.rng.one_in(2)
     }
 
     /// Whether one case of mapped memory in so many is this one; 0: none is.

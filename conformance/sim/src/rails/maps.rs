@@ -43,6 +43,8 @@ pub struct MapCounts {
     pub stale: u64,
     /// Puts and gets that ranks carried out themselves (L-26).
     pub direct: u64,
+    /// Gets out of windows that are not mapped, which ranks carried out themselves (L-28).
+    pub gets: u64,
     /// Windows that could not be released at once, for a put was under way (L-27).
     pub held: u64,
     /// Files that were not mapped because that is not safe.

@@ -379,6 +379,40 @@ fn no_copy_out_of_a_mapping_counts_once_its_memory_has_another_use() {
     }
 }
 
+/// L-28: a rank gets out of memory that is not mapped while the window is listed; it puts nothing there.
+#[test]
+fn ordinary_windows_are_read_until_they_are_withdrawn() {
+    let (mut pair, hub) = Pair::rings();
+    hub.set_reads(
+        ReadModel { portion: 64, bytes_per_second: 0, denied_one_in: 0, refused_one_in: 0, joint_unit: 0 },
+        1,
+    );
+    let mut memory: Vec<u8> = (0..=255).collect();
+    let whole = Piece { start: memory.as_mut_ptr(), len: memory.len() };
+    pair.rails[1].expose(7, whole, Access { read: true, write: true, atomic: false });
+    pair.connect(0);
+    pair.until(Pair::both_stand);
+    let mut own = [0_u8; 100];
+    let mut access = |pair: &mut Pair, is_put, offset, len| {
+        let pieces = [Piece { start: own.as_mut_ptr(), len }];
+        let access = DirectAccess { peer: PeerId(1), is_put, window: 7, offset, pieces: &pieces };
+        // SAFETY: the array outlives the call.
+        (unsafe { pair.rails[0].access(&access) }, own)
+    };
+    let got = (0..50).filter(|_| {
+        let (is_done, own) = access(&mut pair, false, 156, 100);
+        assert!(!is_done || own[..] == (156..=255).collect::<Vec<u8>>());
+        is_done
+    });
+    assert!((1..50).contains(&got.count()) && hub.map_counts().gets > 0);
+    for (is_put, offset, len) in [(true, 0, 100), (false, 157, 100), (false, 0, 8)] {
+        assert!((0..20).all(|_| !access(&mut pair, is_put, offset, len).0), "{is_put} {offset} {len}");
+    }
+    assert!(pair.rails[1].withdraw(7));
+    assert!((0..20).all(|_| !access(&mut pair, false, 0, 100).0));
+    assert!(memory == (0..=255).collect::<Vec<u8>>());
+}
+
 /// L-26, L-27: a rank puts and gets by itself; while it has announced a put, as one that was stopped there,
 /// the window is not released: not by the end of the link either.
 #[test]

@@ -1,25 +1,30 @@
-//! Puts and gets that this process carries out itself, in windows of a peer that are mapped here (L-25 to
-//! L-27): the owner takes no part. And the owner's side: its list of windows, and how it finds that no put
-//! goes to one that it has removed.
+//! Puts and gets that this process carries out itself in windows of a peer (L-25 to L-27): in those that are
+//! mapped here without the owner; large gets out of others by the system, with the owner's help where that
+//! comes. And the owner's side: its list of windows, and how it finds that no put goes to one that it has
+//! removed.
 //!
 //! Safety argument of the file: a window's place lies in a mapping that its link holds, of a file that keeps
 //! its bytes ([`MappedWindow`]); the pieces of an access are the caller's. Both may be accessed by other
 //! processes meanwhile, which changes what bytes a copy yields and no more.
 //!
-//! Invariants: a window that is listed lies in memory that is offered. Bytes of a window are written only
-//! between an announcement and its end, and only by a list that the owner still had after the announcement.
-//! No list with puts goes to a peer whose end this process could not find out.
+//! Invariants: a window that is listed for puts lies in memory that is offered. Bytes of a window are written
+//! only between an announcement and its end, and only by a list that the owner still had after the
+//! announcement. No list with puts goes to a peer whose end this process could not find out.
 #![allow(unsafe_code)]
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{Ordering, fence};
 
 use rerail_core::endpoint::Access;
 use rerail_core::ids::PeerId;
 use rerail_core::shm::{ListedWindow, OfferedRange, WindowList};
 
+use super::copy::Ends;
 use super::gate;
+use super::joint::JOINT_BYTES_MIN;
 use super::link::Link;
 use super::look::SLOW;
+use super::offers::MappedWindow;
 use super::segment::{Announcement, copy_short};
 use super::{ShmRail, barrier};
 use crate::rail::{DirectAccess, Piece};
@@ -54,7 +59,8 @@ impl Link {
             return is_listed;
         }
         if !window.gets {
-            return false;
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.get_by_system(access, &window, bytes) };
         }
         // SAFETY: see the file's top.
         unsafe { each_at(at, access.pieces, |at, piece| copy_short(at, piece.start, piece.len)) };
@@ -62,6 +68,35 @@ impl Link {
         // What was copied was there before the number is read.
         fence(Ordering::Acquire);
         inbound.windows() == window.number
+    }
+
+    /// L-28. A get out of memory that is not mapped.
+    ///
+    /// # Safety
+    /// The pieces can be written.
+    #[cold]
+    #[inline(never)]
+    unsafe fn get_by_system(&mut self, access: &DirectAccess<'_>, window: &MappedWindow, bytes: usize) -> bool {
+        let Some(start) = window.reads_at else { return false };
+        if !GET_BYTES.contains(&bytes) {
+            return false;
+        }
+        let Self { memory, inbound, outbound, socket, counted, .. } = self;
+        let Some((_, reads)) = memory else { return false };
+        // Else it computes, and notes to it would fill its ring.
+        let may_help = outbound.is_drained();
+        let from = start.wrapping_add(access.offset);
+        let mut ends = Ends { inbound, outbound, socket };
+        // SAFETY: the caller's promise is the same.
+        let is_read = unsafe { reads.read_now((from, access.pieces), may_help, &mut ends, &mut counted.system_calls) };
+        counted.bytes_received += if is_read == Ok(true) { bytes as u64 } else { 0 };
+        // What was copied was there before the number is read.
+        fence(Ordering::Acquire);
+        let is_listed = inbound.windows() == window.number;
+        is_read.unwrap_or_else(|fault| {
+            self.fail(fault);
+            false
+        }) && is_listed
     }
 
     /// Whether the peer lists windows.
@@ -87,6 +122,10 @@ impl Link {
         self.memory.as_ref().map_or(0, |(_, reads)| reads.reach().pid())
     }
 }
+
+/// Gets out of memory that is not mapped which this process reads itself: of fewer bytes, the owner's packets
+/// are as fast; of more, this process would do nothing else for milliseconds.
+const GET_BYTES: RangeInclusive<usize> = JOINT_BYTES_MIN..=16 << 20;
 
 /// Calls `copy` for each piece, with the place of its bytes in a window.
 ///
@@ -151,17 +190,18 @@ impl ShmRail {
     fn after_access(&mut self, index: usize) {
         let must_ask = self.links[index].must_ask();
         self.check_sockets |= must_ask;
-        if must_ask {
+        if must_ask || self.links[index].fault().is_some() {
             self.beside |= SLOW;
         }
     }
 
-    /// A window: lists it, if it lies in memory that is offered.
+    /// A window: lists it, if there is room; for puts, if it lies in memory that is offered for writing.
     pub(super) fn list_window(&mut self, key: u64, memory: Piece, access: Access) {
-        let Some(is_writable) = self.offers.find(memory) else { return };
+        let found = self.offers.find(memory);
         let range = OfferedRange { start: memory.start.addr() as u64, bytes: memory.len as u64 };
-        let window = ListedWindow { key, range, gets: access.read, puts: access.write && is_writable };
-        if self.windows.list.add(window) {
+        let gets = access.read && (found.is_some() || self.options.single_copy);
+        let window = ListedWindow { key, range, gets, puts: access.write && found == Some(true) };
+        if self.windows.list.add(window, found.is_some()) {
             self.publish_windows();
         }
     }

@@ -19,13 +19,13 @@
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{PostKind, PostStatus, TwoMeasures};
+use rerail_core::endpoint::{PostKind, PostStatus, RailFault, TwoMeasures};
 use rerail_core::ids::PostId;
 use rustix::io::Errno;
 
-use super::joint::{JOINT_BYTES_MIN, Joints, Next};
+use super::joint::{CLAIM_TIMEOUT, JOINT_BYTES_MIN, Joints, Next};
 use super::offers::Maps;
 use super::reach::{Denied, Reach, SEAL_BYTES};
 use super::segment::{Inbound, Outbound};
@@ -38,6 +38,10 @@ pub const BYTES_PER_POLL: usize = 512 * 1024;
 
 /// Pieces of this process's memory that one system call fills, the seal's place aside.
 const PIECES_MAX: usize = 16;
+
+/// A read that is to end before its call does waits no longer for the peer, whose system calls take
+/// microseconds.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Why memory could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +221,65 @@ impl Reads {
             timing: None,
         });
         true
+    }
+
+    /// Fills the pieces with the bytes at `from` before it returns, by both sides if `may_join` and no other
+    /// read waits. `false`: they have any bytes. In any case nothing writes to them any more.
+    ///
+    /// # Errors
+    /// The peer is not honest, or has not finished its part in ten seconds.
+    ///
+    /// # Safety
+    /// The pieces can be written; they are at most [`PIECES_MAX`].
+    pub unsafe fn read_now(
+        &mut self,
+        (from, pieces): (u64, &[Piece]),
+        may_join: bool,
+        ends: &mut Ends<'_>,
+        system_calls: &mut u64,
+    ) -> Result<bool, RailFault> {
+        if self.ended || self.reach.denied.is_some() {
+            return Ok(false);
+        }
+        if !may_join || !self.queue.is_empty() {
+            let is_read = self.copy(from, pieces, ends, system_calls).is_ok();
+            // A read that is posted finds it out, and reports it.
+            self.reach.denied = None;
+            return Ok(is_read);
+        }
+        let mut own = self.spare.pop().unwrap_or_default();
+        own.extend(pieces.iter().filter(|piece| piece.len > 0));
+        let id = PostId::default();
+        self.queue.push_back(Reading { id, from, pieces: own, first: 0, is_failed: false, timing: None });
+        let mut waits_since = None;
+        let fault = loop {
+            match self.step(BYTES_PER_POLL, ends, system_calls).0 {
+                Step::Some => waits_since = None,
+                Step::Done(_) => break None,
+                Step::NoAccess(_) => {
+                    self.reach.denied = None;
+                    return Ok(false);
+                }
+                Step::Ended => break Some(None),
+                Step::Corrupt => break Some(Some(RailFault::Corrupt)),
+                Step::Wait => {
+                    let since: Instant = *waits_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > WAIT_MAX {
+                        break Some(Some(RailFault::TimedOut));
+                    }
+                    // Both may share a processor.
+                    if since.elapsed() > CLAIM_TIMEOUT / 8 {
+                        rustix::thread::sched_yield();
+                    }
+                }
+            }
+        };
+        self.take_peer_bytes();
+        let Some(fault) = fault else { return Ok(true) };
+        // The peer may still be writing.
+        self.end(ends.outbound, ends.socket);
+        self.queue.clear();
+        fault.map_or(Ok(false), Err)
     }
 
     /// Whether there is something to read.

@@ -90,7 +90,7 @@ pub struct Counted {
     received: u64,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
-    system_calls: u64,
+    pub(super) system_calls: u64,
 }
 
 impl Counted {

@@ -197,7 +197,7 @@ impl Drop for Map {
     }
 }
 
-/// A window of the peer's that is mapped here, all of it.
+/// A window of the peer's, as this side can reach it.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedWindow {
     /// The peer's list of windows that holds it.
@@ -205,15 +205,19 @@ pub struct MappedWindow {
     key: u64,
     base: NonNull<u8>,
     bytes: u64,
+    /// All of it is mapped here, and may be copied out of,
     pub gets: bool,
+    /// or into.
     pub puts: bool,
+    /// It is not mapped; where it lies in the peer's memory, if it may be read there.
+    pub reads_at: Option<u64>,
 }
 
 // SAFETY: memory of the process; any thread may access it.
 unsafe impl Send for MappedWindow {}
 
 impl MappedWindow {
-    /// Where its byte `offset` is; `None`: so many bytes from there on are not in it.
+    /// Where its byte `offset` is, if it is mapped; `None`: so many bytes from there on are not in it.
     #[inline(always)]
     pub fn place(&self, offset: u64, bytes: usize) -> Option<*mut u8> {
         let is_inside = offset <= self.bytes && bytes as u64 <= self.bytes - offset;
@@ -308,8 +312,8 @@ impl Maps {
         true
     }
 
-    /// The peer's window of this key, if it is listed (L-25) and mapped. Both numbers are
-    /// read in the ring.
+    /// The peer's window of this key, if it is listed (L-25), and known whether it is mapped. Both numbers
+    /// are read in the ring.
     #[inline(always)]
     pub fn window(&mut self, inbound: &Inbound, key: u64) -> Option<MappedWindow> {
         match &self.window {
@@ -325,16 +329,29 @@ impl Maps {
         // Read behind the number of the windows: memory of theirs was offered before.
         let offer = inbound.offer();
         self.request_list(offer);
-        if !self.reader.is_of(offer) {
+        let is_listed = self.reader.is_of(offer);
+        if offer != 0 && self.bytes_max > 0 && !is_listed {
             return None;
         }
         let bytes = usize::try_from(listed.range.bytes).ok()?;
-        let mut maps = self.maps.iter();
-        let (base, is_writable) =
-            maps.find_map(|map| Some((map.place(listed.range.start, bytes)?, map.is_writable)))?;
-        let base = NonNull::new(base.cast_mut())?;
-        let (gets, puts) = (listed.gets, listed.puts && is_writable);
-        let window = MappedWindow { number, key, base, bytes: listed.range.bytes, gets, puts };
+        let mut maps = self.maps.iter().filter(|_| is_listed);
+        let found = maps.find_map(|map| Some((map.place(listed.range.start, bytes)?, map.is_writable)));
+        let mut window = MappedWindow {
+            number,
+            key,
+            base: NonNull::dangling(),
+            bytes: listed.range.bytes,
+            gets: false,
+            puts: false,
+            reads_at: None,
+        };
+        match found {
+            Some((base, is_writable)) => {
+                window.base = NonNull::new(base.cast_mut())?;
+                (window.gets, window.puts) = (listed.gets, listed.puts && is_writable);
+            }
+            None => window.reads_at = listed.gets.then_some(listed.range.start),
+        }
         self.window = Some(Box::new(window));
         Some(window)
     }

@@ -387,6 +387,11 @@ impl Outbound {
         self.ring.use_heavy_fence(barrier::heavy_fence);
     }
 
+    /// See [`Producer::is_drained`].
+    pub fn is_drained(&mut self) -> bool {
+        self.ring.is_drained()
+    }
+
     /// See [`Producer::has_cell`].
     #[inline(always)]
     pub fn has_cell(&self) -> bool {

@@ -3,6 +3,7 @@
 mod access;
 mod descriptors;
 mod gate;
+mod gets;
 mod hostile;
 mod joint;
 mod killed;
