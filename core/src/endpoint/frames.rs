@@ -71,6 +71,7 @@ impl Endpoint<'_> {
         });
         if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
             self.sub_mut(channel, rail).connect_sent = true;
+            self.channel_mut(channel).park.is_announced = true;
             self.channel_mut(channel).work.connect_sent(rail);
             self.refresh(channel, rail);
         }

@@ -41,6 +41,8 @@ pub(crate) struct Park {
     pub is_resumed: bool,
     /// How often this side has parked the channel, as in CONNECT (W-22).
     pub times: u8,
+    /// A CONNECT with this number was posted: the peer may have it.
+    pub is_announced: bool,
     /// How often the peer has, by its last CONNECT.
     their_times: u8,
 }
@@ -85,6 +87,7 @@ impl Park {
             is_alone: false,
             is_resumed: false,
             times: 0,
+            is_announced: false,
             their_times: 0,
         }
     }
@@ -303,7 +306,7 @@ impl Parked {
         let (used, limits) = channel.allowance.counts();
         let is_new = channel.sent.iter().all(|lane| lane.next() == first)
             && channel.received.iter().all(|lane| lane.expected() == Seq(peer_parameters.first_number));
-        let times = channel.park.times;
+        let Park { times, is_alone, is_announced, .. } = channel.park;
         Some(Parked {
             window: peer_parameters.window,
             eager_bytes_max: peer_parameters.eager_bytes_max,
@@ -321,9 +324,10 @@ impl Parked {
             requests: [channel.park.request, channel.park.peer_request],
             requests_max: peer_parameters.requests_max,
             // A channel without numbers is as good as a new one: the peer may not have it, if our CONNECT was
-            // lost (K-5).
+            // lost (K-5). A number that the peer can't have serves once more, so that it does not come around
+            // while the peer is out of reach.
             times: match times {
-                _ if is_new && channel.park.is_alone => times,
+                _ if is_new && is_alone || times > 0 && !is_announced => times,
                 u8::MAX => 1,
                 times => times + 1,
             },

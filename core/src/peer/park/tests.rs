@@ -33,6 +33,8 @@ fn a_parked_channel_keeps_its_numbers() {
     assert_eq!(resumed.park.first_connection, 9);
     assert_eq!(Parked { times: 255, ..parked }.times, 255);
     resumed.park.times = 255;
+    assert_eq!(Parked::of(&resumed, first, 9).unwrap().times, 255, "no CONNECT has announced it");
+    resumed.park.is_announced = true;
     assert_eq!(Parked::of(&resumed, first, 9).unwrap().times, 1, "0 means never");
 }
 
@@ -141,7 +143,8 @@ impl World {
                     }
                 }
                 self.sides[side].state = State::Parked;
-                self.sides[side].park.times += 1;
+                let park = &mut self.sides[side].park;
+                park.times += u8::from(park.times == 0 || park.is_announced);
             }
             Outcome::Parks if self.sides[side].park.withdraw() == Outcome::Waits => {}
             Outcome::Opens | Outcome::Parks => {
@@ -279,6 +282,7 @@ impl World {
                     world.came_up(1 - side, rail);
                     for side in 0..2 {
                         if world.sides[side].links[rail] == Link::Up {
+                            world.sides[side].park.is_announced = true;
                             let times = world.sides[side].park.times;
                             world.to[1 - side][rail].push(Packet::Connect(times));
                         }
