@@ -1,9 +1,11 @@
 #!/bin/sh
 # Measures rerail beside UCX, libfabric, Open MPI and MPICH over shared memory: 8 B to 32 MiB, latency, message rate with 1,
-# 8 and 64 messages under way, bandwidth, puts and gets. All are pinned to the same two processors and take turns; each
-# round waits for an idle machine; a cache line is measured beside small messages. More ranks than processors: pairs of 8 that
-# are drawn anew, all-to-all of 16. rerail and MPI run the same loops (conformance/src/perf/batch.rs, many.rs,
-# conformance/peers/mpi_bench.c). On a machine that is not idle: chrt -f 10 peers.sh, for rows of two ranks.
+# 8 and 64 messages under way, bandwidth, puts and gets; and beside bare sockets, too, over TCP (--cases tcp_): latency and
+# rate of 8 B, one rail over the loopback interface. All are pinned to the same two processors and take turns; each round
+# waits for an idle machine; a cache line is measured beside small messages. More ranks than processors: pairs of 8 that are
+# drawn anew, all-to-all of 16. rerail and MPI run the same loops (conformance/src/perf/batch.rs, many.rs,
+# conformance/peers/mpi_bench.c). On a machine that is not idle: chrt -f 10 peers.sh, for rows of two ranks; over TCP
+# chrt -r 10, as UCX has a thread beside the one that polls.
 #
 #   peers.sh [--rounds N] [--cases PARTS] [--pairs N] [--pin A,B] [--json] [--svg FILE] [--judge] [--idle-seconds S]
 #

@@ -31,12 +31,14 @@ pub struct Case {
     pub allocated: bool,
     /// The data is rewritten before each message.
     pub fresh: bool,
+    /// Over TCP, one rail on the loopback interface, beside bare sockets; otherwise over shared memory.
+    pub tcp: bool,
 }
 
 impl Case {
     /// Whether the way of a cache line is a good part of the time.
     pub fn is_small(&self) -> bool {
-        matches!(self.measure, Measure::Latency | Measure::Window(_)) && self.bytes <= 8 << 10
+        !self.tcp && matches!(self.measure, Measure::Latency | Measure::Window(_)) && self.bytes <= 8 << 10
     }
 
     /// Pairs of ranks that measure at once, unless these are `pairs`.
@@ -75,30 +77,31 @@ const LARGE_KINDS: [(&str, bool, bool); 3] =
 
 /// All rows.
 pub fn cases() -> Vec<Case> {
+    let tcp = false;
     let mut cases = Vec::new();
     for bytes in [8, 168, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20, 32 << 20] {
         let batch = ((8 << 20) / bytes.max(2048)).clamp(4, 2000);
         let (name, measure) = (format!("latency_{bytes}"), Measure::Latency);
         if bytes >= LARGE {
             for (what, allocated, fresh) in LARGE_KINDS {
-                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh });
+                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh, tcp });
             }
         }
-        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false });
+        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false, tcp });
     }
     for window in [1, 8, 64] {
         let (name, measure) = (format!("rate_{SMALL}_window_{window}"), Measure::Window(window));
-        cases.push(Case { name, measure, bytes: SMALL, batch: 4096 / window, allocated: false, fresh: false });
+        cases.push(Case { name, measure, bytes: SMALL, batch: 4096 / window, allocated: false, fresh: false, tcp });
     }
     for bytes in [8 << 10, 64 << 10, 1 << 20, 4 << 20, 32 << 20] {
         let batch = ((16 << 20) / (bytes * 16)).clamp(1, 64);
         let (name, measure) = (format!("bandwidth_{bytes}"), Measure::Window(16));
         if bytes >= LARGE {
             for (what, allocated, fresh) in LARGE_KINDS {
-                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh });
+                cases.push(Case { name: format!("{name}_{what}"), measure, bytes, batch, allocated, fresh, tcp });
             }
         }
-        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false });
+        cases.push(Case { name, measure, bytes, batch, allocated: false, fresh: false, tcp });
     }
     for (what, is_put) in [("put", true), ("get", false)] {
         for (bytes, window) in
@@ -108,14 +111,28 @@ pub fn cases() -> Vec<Case> {
             for (kind, allocated) in [("", false), ("_allocated", true)] {
                 let name = format!("{what}_{bytes}_window_{window}{kind}");
                 let measure = Measure::Access(is_put, window);
-                cases.push(Case { name, measure, bytes, batch, allocated, fresh: false });
+                cases.push(Case { name, measure, bytes, batch, allocated, fresh: false, tcp });
             }
         }
     }
     for (bytes, batch) in [(8, 20), (64 << 10, 4)] {
         for (what, measure) in [("meet_of_8", Measure::Meet), ("all_to_all_of_16", Measure::All)] {
-            cases.push(Case { name: format!("{what}_{bytes}"), measure, bytes, batch, allocated: false, fresh: false });
+            cases.push(Case {
+                name: format!("{what}_{bytes}"),
+                measure,
+                bytes,
+                batch,
+                allocated: false,
+                fresh: false,
+                tcp,
+            });
         }
+    }
+    for (name, measure, batch) in
+        [("tcp_latency_8", Measure::Latency, 500), ("tcp_rate_8_window_64", Measure::Window(64), 64)]
+    {
+        let name = name.to_owned();
+        cases.push(Case { name, measure, bytes: SMALL, batch, allocated: false, fresh: false, tcp: true });
     }
     cases
 }
@@ -123,6 +140,10 @@ pub fn cases() -> Vec<Case> {
 /// What must hold of a case, and whether it does.
 pub fn bar(case: &Case, ours: f64, best: f64, steady: Option<&Steady>) -> Option<(String, bool)> {
     let ratio = ours / best;
+    if case.tcp {
+        let most = if case.measure == Measure::Latency { 1.0 } else { 1.0 / 1.5 };
+        return Some((format!("{ratio:.2} x, less than {most:.2}"), ratio < most));
+    }
     match case.measure {
         Measure::Latency | Measure::Window(64) if case.is_small() => {
             let Some(&Steady { rounds, ratio, beyond }) = steady else {

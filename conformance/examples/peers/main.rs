@@ -1,6 +1,7 @@
-//! rerail beside the transports that runtimes use today, over shared memory on this machine: UCX, libfabric,
-//! Open MPI and MPICH, in alternating rounds, pinned to the same two processors, with the round trip of a
-//! cache line before and after each small message's time.
+//! rerail beside the transports that runtimes use today: UCX, libfabric, Open MPI and MPICH, over shared
+//! memory on this machine, and with small messages over TCP; in alternating rounds, pinned to the same two
+//! processors, with the round trip of a cache line before and after each small message's time over shared
+//! memory.
 //!
 //! `conformance/scripts/peers.sh` installs the peers, builds `mpi_bench`, and runs this. A peer that is
 //! absent is reported as absent. Rounds that begin while the machine does something else are waited for, and
@@ -76,6 +77,8 @@ const IDLE_SAMPLE: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Peer {
     Rerail,
+    /// TCP sockets: no peer, but the limit of the system.
+    Bare,
     Ucx,
     Libfabric,
     OpenMpi,
@@ -83,11 +86,12 @@ enum Peer {
 }
 
 impl Peer {
-    const ALL: [Peer; 5] = [Peer::Rerail, Peer::Ucx, Peer::Libfabric, Peer::OpenMpi, Peer::Mpich];
+    const ALL: [Peer; 6] = [Peer::Rerail, Peer::Bare, Peer::Ucx, Peer::Libfabric, Peer::OpenMpi, Peer::Mpich];
 
     const fn name(self) -> &'static str {
         match self {
             Peer::Rerail => "rerail",
+            Peer::Bare => "sockets",
             Peer::Ucx => "ucx",
             Peer::Libfabric => "libfabric",
             Peer::OpenMpi => "openmpi",
@@ -98,7 +102,7 @@ impl Peer {
     /// Whether it is here.
     fn is_here(self, args: &Args) -> bool {
         match self {
-            Peer::Rerail => args.rerail.exists(),
+            Peer::Rerail | Peer::Bare => args.rerail.exists(),
             Peer::Ucx => found("ucx_perftest"),
             Peer::Libfabric => found("fi_pingpong"),
             Peer::OpenMpi => found("mpirun.openmpi") && args.mpi.join("mpi_bench.openmpi").exists(),
@@ -135,7 +139,8 @@ impl Peer {
             }
         };
         match self {
-            Peer::Rerail => {
+            Peer::Bare if !case.tcp => Ok(None),
+            Peer::Rerail | Peer::Bare => {
                 let mut command = Command::new(&args.rerail);
                 let kind = match case.measure {
                     Measure::Latency => "latency",
@@ -144,14 +149,24 @@ impl Peer {
                     Measure::All => "all",
                 };
                 command.args(["perf", kind, "--json", "--pairs", &pairs.to_string()]);
-                command.args(["--sizes", &case.bytes.to_string(), "--batch", &case.batch.to_string()]);
-                if !case.is_of_many() {
-                    command.args(["--pin", &pair]);
+                command.args(["--sizes", &case.bytes.to_string()]);
+                if case.tcp {
+                    command.args(["--path", "tcp", "--interfaces", "127.0.0.1"]);
+                }
+                if self == Peer::Bare {
+                    // It pins its sides to the first two processors.
+                    command.arg("--baseline");
+                } else {
+                    command.args(["--batch", &case.batch.to_string()]);
+                    if !case.is_of_many() {
+                        command.args(["--pin", &pair]);
+                    }
                 }
                 if let Measure::Access(is_put, _) = case.measure {
                     command.args(["--op", if is_put { "put" } else { "get" }]);
                 }
-                command.args(["--iterations", &BATCHES.to_string(), "--warmup", &WARMUP.to_string()]);
+                let (iterations, warmup) = if self == Peer::Bare { rounds } else { (BATCHES, WARMUP) };
+                command.args(["--iterations", &iterations.to_string(), "--warmup", &warmup.to_string()]);
                 if matches!(case.measure, Measure::Window(_) | Measure::Access(..)) {
                     command.args(["--window", &case.window().to_string()]);
                 }
@@ -165,6 +180,7 @@ impl Peer {
                 let line = &printed["sizes"][0];
                 let ns = match case.measure {
                     Measure::Window(_) => line["messages_per_second"].as_f64().map(|rate| 1e9 / rate),
+                    _ if self == Peer::Bare => line["latency"]["average_ns"].as_f64(),
                     _ => line["batches"]["median_ns"].as_f64(),
                 };
                 ns.map(Some).ok_or_else(|| format!("rerail printed no time: {printed}").into())
@@ -185,7 +201,11 @@ impl Peer {
                 let port = free_port()?;
                 let test = |pin: &str| {
                     let mut command = Command::new("taskset");
-                    command.args(["-c", pin, "ucx_perftest"]).env("UCX_TLS", "shm,self");
+                    command.args(["-c", pin, "ucx_perftest"]);
+                    match case.tcp {
+                        true => command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo"),
+                        false => command.env("UCX_TLS", "shm,self"),
+                    };
                     command.env("UCX_WARN_UNUSED_ENV_VARS", "n");
                     command
                 };
@@ -214,7 +234,8 @@ impl Peer {
                 let port = free_port()?;
                 let test = |pin: &str| {
                     let mut command = Command::new("taskset");
-                    command.args(["-c", pin, "fi_pingpong", "-p", "shm", "-e", "rdm"]);
+                    let provider = if case.tcp { "tcp;ofi_rxm" } else { "shm" };
+                    command.args(["-c", pin, "fi_pingpong", "-p", provider, "-e", "rdm"]);
                     command.args(["-S", &case.bytes.to_string(), "-I", &rounds.0.to_string()]);
                     command
                 };
@@ -229,16 +250,25 @@ impl Peer {
             }
             Peer::OpenMpi => {
                 let mut command = Command::new("mpirun.openmpi");
-                command.args(["-n", &ranks, "--bind-to", "none", "--oversubscribe", "--mca", "btl", "self,vader"]);
+                command.args(["-n", &ranks, "--bind-to", "none", "--oversubscribe"]);
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
                 // Debian's yields the processor at each empty poll where it finds itself short of them.
-                command.args(["--mca", "pml", "ob1"]);
+                match case.tcp {
+                    true => command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]).args([
+                        "--mca",
+                        "mtl_ofi_provider_include",
+                        "tcp;ofi_rxm",
+                    ]),
+                    false => command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]),
+                };
                 if !case.is_of_many() {
                     command.args(["--mca", "mpi_yield_when_idle", "0"]);
                 }
                 bench(&mut command, args.mpi.join("mpi_bench.openmpi"));
                 median(&output(command)?).map(Some)
             }
+            // Debian's is over UCX, which is measured itself.
+            Peer::Mpich if case.tcp => Ok(None),
             Peer::Mpich => {
                 let mut command = Command::new("mpiexec.hydra");
                 command.args(["-n", &ranks]);
@@ -349,7 +379,7 @@ type Times = BTreeMap<(usize, Peer), Vec<f64>>;
 /// The medians of a case: ours and the best peer's.
 fn best(times: &Times, case: usize) -> Option<(f64, f64, Peer)> {
     let median = |peer| spread(times.get(&(case, peer))?).map(|(median, ..)| median);
-    let peers = Peer::ALL.into_iter().filter(|&peer| peer != Peer::Rerail);
+    let peers = Peer::ALL.into_iter().filter(|&peer| !matches!(peer, Peer::Rerail | Peer::Bare));
     let (time, peer) = peers.filter_map(|peer| Some((median(peer)?, peer))).min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some((median(Peer::Rerail)?, time, peer))
 }
@@ -517,7 +547,7 @@ fn print_table(cases: &[Case], times: &Times, here: &[Peer], lines: &Lines, dist
 /// Latencies over the size, both axes logarithmic.
 fn draw(file: &PathBuf, cases: &[Case], times: &Times, here: &[Peer]) -> Outcome<()> {
     let series = |peer: Peer| -> Vec<(f64, f64)> {
-        let is_plain = |case: &Case| case.measure == Measure::Latency && !case.allocated && !case.fresh;
+        let is_plain = |case: &Case| case.measure == Measure::Latency && !case.allocated && !case.fresh && !case.tcp;
         let points = cases.iter().enumerate().filter(|(_, case)| is_plain(case));
         let point = |(index, case): (usize, &Case)| {
             let (median, ..) = spread(times.get(&(index, peer))?)?;
