@@ -29,7 +29,7 @@ const CALLS_MAX: usize = 8;
 /// A smaller post is over when the kernel has it: querying its unsent bytes would cost as much as sending it.
 const HOLD_BYTES_MIN: u64 = 16 * 1024;
 /// So many bytes do not wait for the end of their batch: a call costs little beside their copy.
-const LARGE_BYTES: u64 = 64 * 1024;
+const LARGE_BYTES: u64 = 256 * 1024;
 
 /// Posts that are not yet with the system, and those that it has to itself.
 #[derive(Debug)]

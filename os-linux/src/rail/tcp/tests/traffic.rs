@@ -74,9 +74,9 @@ fn a_batch_is_sent_by_one_call() {
     cluster.hosts[0].rail.push();
     assert_eq!(calls(&cluster), before + 2, "one that sends, one for the unsent bytes");
     // What is large together does not wait.
-    cluster.hosts[0].post(PeerId(1), 10, 50_000, 50_000);
+    cluster.hosts[0].post(PeerId(1), 10, 200_000, 200_000);
     let before = calls(&cluster);
-    cluster.hosts[0].post(PeerId(1), 11, 20_000, 20_000);
+    cluster.hosts[0].post(PeerId(1), 11, 70_000, 70_000);
     assert!(calls(&cluster) > before);
     // A poll ends a batch, too.
     cluster.hosts[0].post(PeerId(1), 12, 10, 10);
