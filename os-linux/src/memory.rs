@@ -301,6 +301,11 @@ impl Memory {
         slot.map(Deref::deref).filter(|slot| slot.id == id.0.into()).ok_or(MemoryError::Unknown(id))
     }
 
+    /// Whether a region is the caller's own memory.
+    pub(crate) fn is_adopted(&self, id: RegionId) -> bool {
+        self.region(id).is_ok_and(|region| matches!(region.origin, Some(Origin::Adopted)))
+    }
+
     /// All of a region.
     pub(crate) fn whole(&self, id: RegionId) -> Result<Piece, MemoryError> {
         let region = self.region(id)?;

@@ -529,12 +529,16 @@ impl Crowd {
 
 /// `RERAIL_TEST_PROCESSES` (16 by default) insert each other in drawn orders, while messages arrive of those
 /// that are not inserted yet; half of them leave and come again, some as new processes. Each has at most 16
-/// channels. `RERAIL_TEST_SEED` draws.
+/// channels. `RERAIL_TEST_SEED` draws, `RERAIL_TEST_FABRIC` (`shm`, `tcp`; both by default) chooses.
 #[test]
 fn a_crowd_meets_by_name_and_half_of_it_comes_again() {
     let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"));
     let (size, seed) = (number("RERAIL_TEST_PROCESSES", 16), number("RERAIL_TEST_SEED", 1));
-    for fabric in [Fabric::Shm, Fabric::Tcp] {
+    let only = std::env::var("RERAIL_TEST_FABRIC").ok();
+    for (fabric, name) in [(Fabric::Shm, "shm"), (Fabric::Tcp, "tcp")] {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let began = Instant::now();
         let mut crowd = Crowd::new(size as usize, fabric, seed);
         let first = crowd.meet();

@@ -79,14 +79,20 @@ impl<C: Clock> Transport<C> {
             return Err(MemoryError::InUse(region));
         }
         let memory = self.engine.memory.whole(region)?;
-        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.forget(memory));
+        let is_adopted = self.engine.memory.is_adopted(region);
+        for (_, rail) in self.engine.rails.iter_mut() {
+            match is_adopted {
+                false => rail.forget(memory),
+                true => rail.adopt(memory, true),
+            }
+        }
         self.engine.memory.remove(region)
     }
 
-    /// Ends the rails' registrations of a part of an adopted region. Call it when that memory is about to be
-    /// unmapped or mapped again, or has been. Rails register what requests name and keep it for the next
-    /// request from there: without this call, that request would move the memory that was there before.
-    /// Requests and windows that are not over must not name the part.
+    /// Ends the rails' registrations of a part of a region, which no request or window that is not over may
+    /// name. With the setting `verbs_keep_adopted`, rails keep registrations of adopted memory for the next
+    /// request from there: call this before such memory is unmapped or mapped again, else that request would
+    /// move the memory that was there before.
     ///
     /// # Errors
     /// [`MemoryError`] where the segment is not in a region; nothing happens then.
@@ -186,12 +192,15 @@ impl<C: Clock> Transport<C> {
     /// over (its completion was reported) or the window is deregistered, or the transport is dropped, that
     /// part must be mapped, readable, and writable where peers or receives write to it; no Rust reference
     /// to it may be used while the transport is driven; other threads may access it while it is the target
-    /// of atomics only by atomics, and otherwise not at all. Memory that a request or window has named is
-    /// unmapped, or mapped again, only when [`invalidate`](Self::invalidate) or [`free`](Self::free) was
-    /// called for it.
+    /// of atomics only by atomics, and otherwise not at all. With the setting `verbs_keep_adopted`, memory
+    /// that a request or window has named is unmapped, or mapped again, only when
+    /// [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
-        unsafe { self.engine.memory.adopt(start, len) }
+        let region = unsafe { self.engine.memory.adopt(start, len) }?;
+        let memory = self.engine.memory.whole(region)?;
+        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.adopt(memory, false));
+        Ok(region)
     }
 
     /// Takes all of this process's memory as one region: offsets in it are addresses, as

@@ -269,6 +269,7 @@ fn open_one(
         write: settings.verbs_write,
         read: settings.verbs_read,
         registrations_max: settings.verbs_registrations,
+        registrations_adopted: settings.verbs_keep_adopted,
         on_demand: settings.verbs_on_demand,
         moderation,
         ack_timeout,

@@ -414,6 +414,9 @@ pub trait Rail: std::any::Any {
     /// registrations of it that were kept for later. A registration still in use for adjacent memory ends
     /// with its last user.
     fn forget(&mut self, memory: Piece) {}
+    /// The application maps and unmaps this memory (`adopt`), or with `is_over` has it back: unless a setting
+    /// allows it, the rail keeps no registration of it that no request uses.
+    fn adopt(&mut self, memory: Piece, is_over: bool) {}
     /// This memory is that of a file which peers may map, for reading and, if `is_writable`, for writing,
     /// instead of having the system copy; until [`forget`](Self::forget) is called for it. It is theirs to
     /// use or not.

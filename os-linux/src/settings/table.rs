@@ -180,6 +180,8 @@ own {
         "Whether large messages may go by remote reads. Switch it off for devices that do these badly.";
     verbs_registrations: u32 = 1024, { number u32, count(0, 1 << 20) },
         "Pieces of payload memory that a verbs rail has registered at once; 0: none, payload goes through buffers. Raise it for programs that send from more buffers, lower it where little memory may be locked.";
+    verbs_keep_adopted: bool = false, { switch },
+        "Whether a verbs rail keeps registrations of adopted memory after the request, for the next one from there. Set it where the program, or a monitor of its mappings, calls invalidate before such memory is unmapped. Memory on demand is kept anyway.";
     verbs_pkey: Option<String> = None, { word
         Kind::Word {
             what: "a partition key, as 0x8001 or 32769, of which the top bit does not matter and the others are not all 0",

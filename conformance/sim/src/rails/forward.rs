@@ -6,7 +6,7 @@
 macro_rules! forward {
     ($($method:ident),* $(,)?) => {
         $crate::rails::forward::forward!(
-            only name, address, trust, public_key, offer, expose, withdraw, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark,
+            only name, address, trust, public_key, adopt, offer, expose, withdraw, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark,
             counters, usage, $($method),*
         );
     };
@@ -77,6 +77,9 @@ macro_rules! forward {
     };
     (@deregister) => { fn deregister(&mut self, key: rerail_linux::rail::MemoryKey) { self.inner.deregister(key); } };
     (@forget) => { fn forget(&mut self, memory: rerail_linux::rail::Piece) { self.inner.forget(memory); } };
+    (@adopt) => {
+        fn adopt(&mut self, memory: rerail_linux::rail::Piece, is_over: bool) { self.inner.adopt(memory, is_over); }
+    };
     (@offer) => {
         fn offer(&mut self, memory: rerail_linux::rail::Piece, file: std::os::fd::BorrowedFd<'_>, is_writable: bool) {
             self.inner.offer(memory, file, is_writable);

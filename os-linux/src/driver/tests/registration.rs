@@ -30,6 +30,8 @@ struct Book {
     requested: Vec<(usize, usize, bool)>,
     /// Keys that were not given back.
     held: Vec<u64>,
+    /// Address and bytes of adopted memory.
+    adopted: Vec<(usize, usize)>,
     refuse: bool,
     peers: Vec<PeerId>,
 }
@@ -97,6 +99,14 @@ impl Rail for Registering {
         let mut book = self.book.borrow_mut();
         let at = book.held.iter().position(|held| *held == key.key).expect("a key that is held");
         book.held.swap_remove(at);
+    }
+
+    fn adopt(&mut self, memory: Piece, is_over: bool) {
+        let (adopted, memory) = (&mut self.book.borrow_mut().adopted, (memory.start.addr(), memory.len));
+        match is_over {
+            false => adopted.push(memory),
+            true => adopted.retain(|known| *known != memory),
+        }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
@@ -240,4 +250,19 @@ fn atomics_need_an_aligned_region() {
         let misaligned = matches!(exposed, Err(WindowError::Misaligned { align: 8, .. }));
         assert_eq!(misaligned, !is_good);
     }
+}
+
+/// Rails keep no registration of memory that the application unmaps without notice, until it has it back.
+#[test]
+fn rails_are_notified_of_adopted_memory() {
+    let (mut transport, book, own) = connected();
+    let memory = Box::leak(Box::new([0u64; 8]));
+    let adopted = (memory.as_ptr().addr(), 64);
+    // SAFETY: nothing else uses the memory, which is never freed.
+    let region = unsafe { transport.adopt(memory.as_mut_ptr().cast(), 64) }.unwrap();
+    assert_eq!(book.borrow().adopted, [adopted]);
+    transport.free(own).unwrap();
+    assert_eq!(book.borrow().adopted, [adopted]);
+    transport.free(region).unwrap();
+    assert_eq!(book.borrow().adopted, []);
 }

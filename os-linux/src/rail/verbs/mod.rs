@@ -361,6 +361,14 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         }
     }
 
+    fn adopt(&mut self, memory: Piece, is_over: bool) {
+        self.forget(memory);
+        match is_over {
+            false => self.registry.adopt(memory),
+            true => self.registry.disown(memory),
+        }
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         self.polls = self.polls.wrapping_add(1);

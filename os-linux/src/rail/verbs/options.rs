@@ -66,6 +66,9 @@ pub struct VerbsOptions {
     /// connections live. Saves registering where peers write (they read, where [`read`](Self::read) is on),
     /// and lets a peer that breaks the rules write to memory that it was let to write to before.
     pub registrations_writable: bool,
+    /// Keep registrations of memory that was adopted, too: the host has the transport invalidate such memory
+    /// before it is unmapped. Without pinning they are kept anyway: the device follows the process's tables.
+    pub registrations_adopted: bool,
     /// Register payload memory without pinning it, where its pages are brought in as the device needs them.
     pub on_demand: OnDemandUse,
     /// How completion events are delayed, for fewer interrupts of sleepers; both 0 or neither.
@@ -188,6 +191,7 @@ impl VerbsOptions {
             registrations_max: 1024,
             registrations_bytes: 4 << 30,
             registrations_writable: false,
+            registrations_adopted: false,
             on_demand: OnDemandUse::Never,
             moderation: Moderation::NONE,
             reads: 8,
@@ -273,6 +277,7 @@ impl VerbsOptions {
             count: self.registrations_max,
             bytes: self.registrations_bytes,
             keep_writable: self.registrations_writable,
+            keep_adopted: self.registrations_adopted,
         }
     }
 

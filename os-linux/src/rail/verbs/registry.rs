@@ -24,6 +24,10 @@
 //! **Unmapped memory.** A kept registration must not outlive the memory: [`Registry::forget`] must be called
 //! before the memory is unmapped. Registrations in use then are no longer found, and end with their last
 //! user: the posts that have them name other parts of them.
+//! Of memory that the application maps and unmaps ([`Registry::adopt`]) nothing is kept, unless it is
+//! registered on demand or the setting `keep_adopted` promises that call: such a registration is found until
+//! its first user leaves. Until then no request for which it was made or found is over, so all of it is
+//! still mapped.
 //!
 //! Addresses sent over the wire are the memory's own. Only where the device allows others (the simulator's
 //! does, no device of libibverbs) they come from a counter, so that they depend only on the order of
@@ -72,6 +76,8 @@ pub(super) struct Registry {
     next_address: Option<u64>,
     /// Number of the last registration, for its keys.
     serial: u32,
+    /// Memory that the application maps and unmaps.
+    adopted: Vec<Interval>,
     figures: Figures,
     /// The cost of new registrations, until it is taken; as many as fit.
     unreported: Vec<Made>,
@@ -94,6 +100,8 @@ pub(super) struct Bounds {
     pub bytes: u64,
     /// Keep memory registered that peers could write to.
     pub keep_writable: bool,
+    /// Keep adopted memory registered: [`Registry::forget`] is called before it is unmapped.
+    pub keep_adopted: bool,
 }
 
 /// The requirements on a registration.
@@ -120,6 +128,8 @@ struct Entry {
     exposed: u32,
     /// It can be found: the last user leaves it behind for the next.
     listed: bool,
+    /// Of adopted memory: the first user that leaves hides it.
+    transient: bool,
     /// Neighbours among the idle.
     older: u32,
     newer: u32,
@@ -163,6 +173,7 @@ impl Registry {
             on_demand: false,
             next_address: iova.then_some(FIRST_ADDRESS),
             serial: 0,
+            adopted: Vec::new(),
             figures: Figures::default(),
             unreported: Vec::new(),
         }
@@ -173,7 +184,8 @@ impl Registry {
     pub fn renewed(&self, pd: PdId, iova: bool) -> Self {
         let fresh = Registry::new(pd, iova, self.bounds);
         let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
-        Registry { next_address, serial: self.serial, figures: self.figures, ..fresh }
+        let adopted = self.adopted.clone();
+        Registry { next_address, serial: self.serial, figures: self.figures, adopted, ..fresh }
     }
 
     /// Sets whether memory is registered on demand from now on. The cost of registering is measured, so plans
@@ -242,6 +254,21 @@ impl Registry {
         if let Some(Some(entry)) = self.slots.get_mut(place as usize) {
             entry.users -= 1;
             self.leave(device, place);
+        }
+    }
+
+    /// From now on the application may unmap this memory whenever no request names it. What is kept of it is
+    /// to be forgotten.
+    pub fn adopt(&mut self, memory: Piece) {
+        self.adopted.push(Interval::of(memory));
+    }
+
+    /// Takes one [`adopt`](Self::adopt) of just this memory back.
+    pub fn disown(&mut self, memory: Piece) {
+        let gone = Interval::of(memory);
+        let same = |adopted: &Interval| (adopted.start, adopted.end) == (gone.start, gone.end);
+        if let Some(at) = self.adopted.iter().position(same) {
+            self.adopted.swap_remove(at);
         }
     }
 
@@ -343,6 +370,9 @@ impl Registry {
 
     /// Removes a user.
     fn leave(&mut self, device: &mut impl Device, place: u32) {
+        if self.entry(place).transient {
+            self.unlist(place);
+        }
         let entry = self.entry(place);
         if entry.is_idle() {
             let listed = entry.listed;
@@ -452,8 +482,11 @@ impl Registry {
         });
         // Memory that peers may write to is not shared, unless it is kept.
         let listed = sort != Sort::Writable || self.bounds.keep_writable;
+        let interval = Interval::of(memory);
+        let may_end = !self.on_demand && !self.bounds.keep_adopted;
+        let transient = may_end && self.adopted.iter().any(|adopted| adopted.overlaps(interval));
         if listed {
-            let new = Interval { place, ..Interval::of(memory) };
+            let new = Interval { place, ..interval };
             let list = &mut self.intervals[sort as usize];
             let at = list.partition_point(|interval| interval.start < new.start);
             // Those inside are in use: this one is found in their place.
@@ -475,8 +508,19 @@ impl Registry {
         self.bytes += memory.len as u64;
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.slots[place as usize] =
-            Some(Entry { memory, address, mr, serial, sort, users: 0, exposed: 0, listed, older: NONE, newer: NONE });
+        self.slots[place as usize] = Some(Entry {
+            memory,
+            address,
+            mr,
+            serial,
+            sort,
+            users: 0,
+            exposed: 0,
+            listed,
+            transient,
+            older: NONE,
+            newer: NONE,
+        });
         self.rest(place);
         place
     }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use rerail_verbs::contract::*;
 use rerail_verbs::{Gid, LinkLayer, Moderation, Offers, Port, PortState};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
 /// A datagram that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,7 @@ struct State {
     offers: Offers,
     moderated: Vec<Moderation>,
     reuses_keys: bool,
+    pins: bool,
     inline_given: Option<u32>,
     refusal: Option<(usize, i32)>,
     needs_global: bool,
@@ -58,6 +60,8 @@ struct Memory {
     bytes: u64,
     iova: u64,
     access: Access,
+    /// A second mapping of the pages, which stay when the first one ends: a device's view of pinned memory.
+    _pinned: Option<Mapped>,
 }
 
 struct FakeQp {
@@ -68,6 +72,35 @@ struct FakeQp {
 }
 
 pub type SharedWire = Rc<RefCell<Wire>>;
+
+/// Pages that are unmapped with it.
+pub struct Mapped {
+    pub start: *mut u8,
+    pub len: usize,
+}
+
+impl Mapped {
+    /// Zeroed pages that can be mapped a second time, at `at` where that is not null.
+    pub fn shared(at: *mut u8, len: usize) -> Mapped {
+        let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
+        // SAFETY: no existing mapping is touched.
+        let mapped =
+            unsafe { mmap_anonymous(at.cast(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | fixed) };
+        Mapped { start: mapped.expect("memory").cast(), len }
+    }
+
+    pub fn fill(&self, byte: u8) {
+        // SAFETY: all of it is mapped, and no reference into it exists.
+        unsafe { self.start.write_bytes(byte, self.len) };
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nothing else unmaps it, and nobody uses what is in it.
+        unsafe { munmap(self.start.cast(), self.len) }.expect("it is mapped");
+    }
+}
 
 pub struct FakeDevice {
     wire: SharedWire,
@@ -119,6 +152,17 @@ impl FakeDevice {
     /// Registrations to come get the least key that is free.
     pub fn reuse_keys(&self) {
         self.with(|state| state.reuses_keys = true);
+    }
+
+    /// Registrations to come, of whole pages of shared mappings, keep the pages that are there now, unless
+    /// they are on demand.
+    pub fn pin(&self) {
+        self.with(|state| state.pins = true);
+    }
+
+    /// The bytes that an entry names, as the device sees them.
+    pub fn seen(&self, sge: &Sge) -> Vec<u8> {
+        self.with(|state| state.read(sge))
     }
 
     /// The port takes nothing without a global route.
@@ -373,7 +417,13 @@ impl Device for FakeDevice {
         let free =
             |state: &mut State| (1..).find(|key| state.reuses_keys && !state.memory.contains_key(key) || *key == new);
         let key = self.with(free).expect("there is the new one");
-        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, access }));
+        let pinned = self.with(|state| state.pins && !access.on_demand).then(|| {
+            // SAFETY: the memory is mapped; moving no bytes of it gives its pages another address, too.
+            let again = unsafe { mremap(start.cast(), 0, bytes as usize, MremapFlags::MAYMOVE) };
+            Mapped { start: again.expect("whole pages of a shared mapping").cast(), len: bytes as usize }
+        });
+        let start = pinned.as_ref().map_or(start, |pinned| pinned.start);
+        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, access, _pinned: pinned }));
         Ok(Mr { id: MrId(key), lkey: key, rkey: key })
     }
 

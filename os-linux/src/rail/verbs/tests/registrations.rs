@@ -1,6 +1,7 @@
 //! Which registrations are shared, and when they end.
 
 mod model;
+mod remapped;
 
 use rerail_verbs::contract::PdId;
 
@@ -18,7 +19,7 @@ pub struct Bench {
 
 impl Bench {
     fn bounded(count: u32, bytes: u64, keep_writable: bool) -> Self {
-        Self::over(false, Bounds { count, bytes, keep_writable })
+        Self::over(false, Bounds { count, bytes, keep_writable, keep_adopted: false })
     }
 
     /// On a device that allows addresses of our choice, or as those of libibverbs are.
@@ -315,7 +316,7 @@ fn late_deregistration_of_an_old_key_keeps_the_new_one() {
 /// allows that.
 #[test]
 fn addresses_come_from_a_counter() {
-    let mut bench = Bench::over(true, Bounds { count: 8, bytes: 1 << 30, keep_writable: false });
+    let mut bench = Bench::over(true, Bounds { count: 8, bytes: 1 << 30, keep_writable: false, keep_adopted: false });
     let start = bench.memory.as_ptr().addr() % 4096;
     let keys = [bench.expose(0, 4096, false), bench.expose(0, 10, true), bench.expose(5000, 10, true)];
     let addresses = keys.map(|key| key.address);

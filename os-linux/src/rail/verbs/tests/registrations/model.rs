@@ -35,6 +35,8 @@ struct Row {
     posts: u32,
     keys: u32,
     hidden: bool,
+    /// The application may unmap it once no request names it.
+    transient: bool,
     idle_since: usize,
 }
 
@@ -73,6 +75,8 @@ struct Model {
     count: usize,
     bytes: usize,
     keep_writable: bool,
+    /// What the application maps and unmaps.
+    adopted: [bool; BYTES],
     steps: usize,
     made: usize,
 }
@@ -123,7 +127,8 @@ impl Model {
         }
         self.made += 1;
         let number = self.made;
-        self.rows.push(Row { number, map, sort, posts: 0, keys: 0, hidden, idle_since: 0 });
+        let transient = (0..BYTES).any(|byte| map[byte] && self.adopted[byte]);
+        self.rows.push(Row { number, map, sort, posts: 0, keys: 0, hidden, transient, idle_since: 0 });
         Some(number)
     }
 
@@ -134,8 +139,10 @@ impl Model {
     /// After something was given back.
     fn complete_release(&mut self, number: usize) {
         let steps = self.steps;
-        if self.row(number).is_idle() {
-            self.row(number).idle_since = steps;
+        let row = self.row(number);
+        row.hidden |= row.transient;
+        if row.is_idle() {
+            row.idle_since = steps;
         }
         self.rows.retain(|row| !row.is_idle() || !row.hidden);
     }
@@ -155,10 +162,15 @@ impl Model {
 }
 
 /// Runs the acts on both and compares after each.
-fn run(acts: &[Act], count: usize, bytes: usize, keep_writable: bool) {
+fn run(acts: &[Act], count: usize, bytes: usize, keep_writable: bool, adopted: [usize; 2]) {
     let mut bench = Bench::bounded(count as u32, bytes as u64, keep_writable);
+    if adopted[1] > 0 {
+        let piece = bench.piece(adopted[0], adopted[1]);
+        bench.registry.adopt(piece);
+    }
+    let adopted = range(adopted[0], adopted[1]);
     let base = bench.memory.as_ptr().addr();
-    let mut model = Model { rows: Vec::new(), count, bytes, keep_writable, steps: 0, made: 0 };
+    let mut model = Model { rows: Vec::new(), count, bytes, keep_writable, adopted, steps: 0, made: 0 };
     let mut posts: Vec<(u32, usize)> = Vec::new();
     let mut keys: Vec<(MemoryKey, usize)> = Vec::new();
     for act in acts {
@@ -224,6 +236,8 @@ fn run(acts: &[Act], count: usize, bytes: usize, keep_writable: bool) {
         assert!(fits, "the bounds hold");
         let safe = |row: &Row| keep_writable || row.sort != Sort::Writable || row.keys > 0;
         assert!(model.rows.iter().all(safe), "what peers can write ends with its key");
+        let unmapped = |row: &Row| row.is_idle() && row.meets(&adopted);
+        assert!(!model.rows.iter().any(unmapped), "nothing of adopted memory is kept");
     }
     for (place, number) in posts {
         // Until the end everything in use is there.
@@ -257,7 +271,8 @@ proptest! {
         count in 1usize..12,
         bytes in 8usize..400,
         keep_writable in any::<bool>(),
+        adopted in (0..BYTES, 0..BYTES).prop_map(|(at, len)| [at, len.min(BYTES - at)]),
     ) {
-        run(&acts, count, bytes, keep_writable);
+        run(&acts, count, bytes, keep_writable, adopted);
     }
 }
