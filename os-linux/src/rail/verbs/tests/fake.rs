@@ -97,7 +97,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nothing else unmaps it, and nobody uses what is in it.
+        // SAFETY: nothing else unmaps it, and its bytes are no longer used.
         unsafe { munmap(self.start.cast(), self.len) }.expect("it is mapped");
     }
 }
