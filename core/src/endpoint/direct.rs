@@ -18,24 +18,32 @@ pub struct DirectRequest {
     pub is_put: bool,
     /// [`PutRequest::fence`](super::PutRequest::fence).
     pub fence: bool,
-    /// How completion is reported.
-    pub notify: Notify,
+    /// Completion is reported by an event; else it is not.
+    pub has_event: bool,
     /// Comes back in the completion.
     pub cookie: Cookie,
+}
+
+impl DirectRequest {
+    /// Whether completion is reported by an event; `None`: by a counter, which takes an operation. Only as
+    /// much of `notify` is read as is always written.
+    #[inline(always)]
+    pub const fn has_event(notify: &Notify) -> Option<bool> {
+        match notify {
+            Notify::Silent => Some(false),
+            Notify::Event => Some(true),
+            Notify::Counter(_) | Notify::Both(_) => None,
+        }
+    }
 }
 
 impl Endpoint<'_> {
     /// Whether a request without immediate data may be carried out now, before all others that wait: these
     /// are not ordered against it, and no fence is between. Then the caller has a rail carry it
     /// out, and calls [`direct_done`](Self::direct_done) if that has.
-    #[inline]
+    #[inline(always)]
     pub fn may_access(&mut self, request: &DirectRequest) -> bool {
-        let is_reportable = match request.notify {
-            Notify::Silent => true,
-            Notify::Event => self.t.short_done.has_room(),
-            Notify::Counter(_) | Notify::Both(_) => false,
-        };
-        if !is_reportable || !self.config.express {
+        if !self.config.express || (request.has_event && !self.t.short_done.has_room()) {
             return false;
         }
         let Some(channel) = self.t.channel_of(request.peer) else { return false };
@@ -50,17 +58,21 @@ impl Endpoint<'_> {
     }
 
     /// A request for which [`may_access`](Self::may_access) has just answered was carried out, all of its
-    /// `bytes`: it is complete.
-    #[inline]
-    pub fn direct_done(&mut self, request: &DirectRequest, bytes: u32) -> OpId {
-        let &DirectRequest { peer, is_put, notify, cookie, .. } = request;
+    /// `bytes`: it is complete, and its id is [`direct_id`](Self::direct_id).
+    #[inline(always)]
+    pub fn direct_done(&mut self, request: &DirectRequest, bytes: u32) {
+        let &DirectRequest { peer, is_put, has_event, cookie, .. } = request;
         self.sent = self.sent.wrapping_add(2);
-        let operation = one_sided_id(is_put, self.sent);
-        if notify == Notify::Event {
-            let (tag, immediate, flags) = (0, 0, 0);
+        if has_event {
+            let (operation, tag, immediate, flags) = (self.direct_id(is_put), 0, 0, 0);
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        operation
+    }
+
+    /// The id of the request for which [`direct_done`](Self::direct_done) was just called.
+    #[inline(always)]
+    pub const fn direct_id(&self, is_put: bool) -> OpId {
+        one_sided_id(is_put, self.sent)
     }
 
     /// Whether a peer may put into a window that has memory which `is_of_it` selects.

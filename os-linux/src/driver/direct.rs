@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{DirectRequest, GetRequest, PutRequest, Remote};
-use rerail_core::ids::{OpId, RailId};
+use rerail_core::ids::RailId;
 use rerail_core::mem::Seg;
 
 use super::engine::Engine;
@@ -16,41 +16,49 @@ const BYTES_MAX: u64 = 1 << 30;
 const PIECES_MAX: usize = 8;
 
 impl Engine {
-    /// Puts, if that can be done without the peer. `None`: nothing has happened.
-    #[inline]
-    pub(super) fn put_directly(&mut self, put: &PutRequest<'_>) -> Option<OpId> {
-        self.access(&direct_put(put)?, put.to, put.segments)
+    /// Puts, if that can be done without the peer: its id is that of the core's
+    /// [`direct_id`](rerail_core::endpoint::Endpoint::direct_id). `false`: nothing has happened.
+    #[inline(always)]
+    pub(super) fn put_directly(&mut self, put: &PutRequest<'_>) -> bool {
+        direct_put(put).is_some_and(|request| self.access(request, &put.to, put.segments))
     }
 
     /// As [`put_directly`](Self::put_directly), of bytes of the caller.
-    pub(super) fn inject_directly(&mut self, put: &PutRequest<'_>, payload: &[u8]) -> Option<OpId> {
+    pub(super) fn inject_directly(&mut self, put: &PutRequest<'_>, payload: &[u8]) -> bool {
         let piece = Piece { start: payload.as_ptr().cast_mut(), len: payload.len() };
         // SAFETY: the slice can be read, and a put writes to no piece.
-        unsafe { self.access_pieces(&direct_put(put)?, put.to, &[piece]) }
+        direct_put(put).is_some_and(|request| unsafe { self.access_piece(request, &put.to, piece) })
     }
 
     /// As [`put_directly`](Self::put_directly), a get.
-    #[inline]
-    pub(super) fn get_directly(&mut self, get: &GetRequest<'_>) -> Option<OpId> {
-        let &GetRequest { fence, notify, cookie, .. } = get;
-        let request = DirectRequest { peer: get.from.peer, is_put: false, fence, notify, cookie };
-        self.access(&request, get.from, get.segments)
+    #[inline(always)]
+    pub(super) fn get_directly(&mut self, get: &GetRequest<'_>) -> bool {
+        let &GetRequest { ref from, fence, ref notify, cookie, segments } = get;
+        let Some(has_event) = DirectRequest::has_event(notify) else { return false };
+        self.access(DirectRequest { peer: from.peer, is_put: false, fence, has_event, cookie }, from, segments)
     }
 
-    #[inline]
-    fn access(&mut self, request: &DirectRequest, at: Remote, segments: &[Seg]) -> Option<OpId> {
-        if let [seg] = segments {
-            let piece = Piece { start: self.memory.start_of(seg)?, len: seg.len as usize };
-            // SAFETY: the piece was resolved within its region; no references to the bytes of a region exist
-            // while the transport is borrowed mutably.
-            return unsafe { self.access_pieces(request, at, &[piece]) };
-        }
+    #[inline(always)]
+    fn access(&mut self, request: DirectRequest, at: &Remote, segments: &[Seg]) -> bool {
+        let [seg] = segments else { return self.access_segments(request, at, segments) };
+        let Some(start) = self.memory.start_of(seg) else { return false };
+        let piece = Piece { start, len: seg.len as usize };
+        // SAFETY: the piece was resolved within its region; no references to the bytes of a region exist
+        // while the transport is borrowed mutably.
+        unsafe { self.access_piece(request, at, piece) }
+    }
+
+    #[inline(never)]
+    fn access_segments(&mut self, request: DirectRequest, at: &Remote, segments: &[Seg]) -> bool {
         if segments.len() > self.config.segments_max.into() {
-            return None;
+            return false;
         }
         let mut pieces = heapless::Vec::<Piece, PIECES_MAX>::new();
         for seg in segments {
-            pieces.push(Piece { start: self.memory.start_of(seg)?, len: seg.len as usize }).ok()?;
+            let Some(start) = self.memory.start_of(seg) else { return false };
+            if pieces.push(Piece { start, len: seg.len as usize }).is_err() {
+                return false;
+            }
         }
         // SAFETY: as above.
         unsafe { self.access_pieces(request, at, &pieces) }
@@ -58,21 +66,18 @@ impl Engine {
 
     /// # Safety
     /// The pieces can be read, those of a get written.
-    #[inline]
-    unsafe fn access_pieces(&mut self, request: &DirectRequest, at: Remote, pieces: &[Piece]) -> Option<OpId> {
+    unsafe fn access_pieces(&mut self, request: DirectRequest, at: &Remote, pieces: &[Piece]) -> bool {
         let bytes: u64 = pieces.iter().map(|piece| piece.len as u64).sum();
-        let access =
-            DirectAccess { peer: at.peer, is_put: request.is_put, window: at.window, offset: at.offset, pieces };
+        if bytes > BYTES_MAX || (self.rails.shm.is_none() && self.quick_rails == 0) || !self.core.may_access(&request) {
+            return false;
+        }
+        let &Remote { peer, window, offset } = at;
+        let access = DirectAccess { peer, is_put: request.is_put, window, offset, pieces };
         let is_done = match &mut self.rails.shm {
-            Some(rail) => {
-                rail.has_windows(at.peer)
-                    && bytes <= BYTES_MAX
-                    && self.core.may_access(request)
-                    // SAFETY: the caller's promise is the same.
-                    && unsafe { rail.access_now(&access) }
-            }
+            // SAFETY: the caller's promise is the same.
+            Some(rail) => unsafe { rail.access_now(&access) },
             // Rails whose type is not known: simulated shared memory.
-            None if self.quick_rails != 0 && bytes <= BYTES_MAX && self.core.may_access(request) => {
+            None => {
                 let quick = (0..u64::BITS as u8).filter(|rail| self.quick_rails >> rail & 1 != 0);
                 quick.map(RailId).any(|rail| match self.rails.get_mut(rail) {
                     // SAFETY: as above.
@@ -80,16 +85,45 @@ impl Engine {
                     None => false,
                 })
             }
-            None => false,
         };
-        is_done.then(|| self.core.direct_done(request, bytes as u32))
+        if is_done {
+            self.core.direct_done(&request, bytes as u32);
+        }
+        is_done
+    }
+
+    /// As [`access_pieces`](Self::access_pieces), of one piece. Inlined, and its parts are not copied: a copy
+    /// of two words that were just written waits for them.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn access_piece(&mut self, request: DirectRequest, at: &Remote, piece: Piece) -> bool {
+        let Some(rail) = &mut self.rails.shm else {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.access_pieces(request, at, &[piece]) };
+        };
+        let Some(link) = rail.window_link(at.peer) else { return false };
+        if piece.len as u64 > BYTES_MAX || !self.core.may_access(&request) {
+            return false;
+        }
+        // SAFETY: as above.
+        if unsafe { link.access_piece(request.is_put, (at.window, at.offset), piece) } {
+            self.core.direct_done(&request, piece.len as u32);
+            return true;
+        }
+        rail.after_access(at.peer);
+        false
     }
 }
 
-/// What matters of a put; `None`: its target has to notice it.
-#[inline]
+/// What matters of a put; `None`: its target has to notice it, or a counter does.
+#[inline(always)]
 fn direct_put(put: &PutRequest<'_>) -> Option<DirectRequest> {
-    let &PutRequest { fence, notify, cookie, immediate, .. } = put;
-    let request = DirectRequest { peer: put.to.peer, is_put: true, fence, notify, cookie };
-    immediate.is_none().then_some(request)
+    let &PutRequest { fence, ref notify, cookie, ref immediate, .. } = put;
+    if immediate.is_some() {
+        return None;
+    }
+    let has_event = DirectRequest::has_event(notify)?;
+    Some(DirectRequest { peer: put.to.peer, is_put: true, fence, has_event, cookie })
 }

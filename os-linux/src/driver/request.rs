@@ -348,9 +348,9 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn put(&mut self, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
-        if let Some(operation) = self.engine.put_directly(put) {
+        if self.engine.put_directly(put) {
             self.spin.idle_rounds = 0;
-            return Ok(operation);
+            return Ok(self.engine.core.direct_id(true));
         }
         self.submit(put.to.peer, put.segments, |core, now| core.put(now, put))
     }
@@ -364,8 +364,8 @@ impl<C: Clock> Transport<C> {
         if !put.segments.is_empty() {
             return Err(RequestError::InjectSegments { given: put.segments.len() });
         }
-        if let Some(operation) = self.engine.inject_directly(put, payload) {
-            return Ok(operation);
+        if self.engine.inject_directly(put, payload) {
+            return Ok(self.engine.core.direct_id(true));
         }
         let Engine { core, memory, scratch, .. } = &mut self.engine;
         let now = self.clock.now();
@@ -382,9 +382,9 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn get(&mut self, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
-        if let Some(operation) = self.engine.get_directly(get) {
+        if self.engine.get_directly(get) {
             self.spin.idle_rounds = 0;
-            return Ok(operation);
+            return Ok(self.engine.core.direct_id(false));
         }
         self.submit(get.from.peer, get.segments, |core, now| core.get(now, get))
     }

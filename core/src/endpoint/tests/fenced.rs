@@ -149,12 +149,15 @@ fn an_injected_put_has_a_copy() {
 fn a_direct_request_passes_no_fence() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
-    let request = |fence, notify| DirectRequest { peer: PeerId(1), is_put: true, fence, notify, cookie: Cookie(9) };
-    let (free, fenced) = (request(false, Notify::Event), request(true, Notify::Event));
+    let request =
+        |fence, has_event| DirectRequest { peer: PeerId(1), is_put: true, fence, has_event, cookie: Cookie(9) };
+    let (free, fenced) = (request(false, true), request(true, true));
     let may = |lone: &mut Lone<'_>| [free, fenced].map(|request| lone.endpoint.may_access(&request));
     assert_eq!(may(&mut lone), [true, true]);
-    assert!(lone.endpoint.may_access(&request(false, Notify::Silent)));
-    assert!(!lone.endpoint.may_access(&request(false, Notify::Counter(CounterId(0)))));
+    assert!(lone.endpoint.may_access(&request(false, false)));
+    let counter = CounterId(0);
+    let kinds = [Notify::Silent, Notify::Event, Notify::Counter(counter), Notify::Both(counter)];
+    assert_eq!(kinds.map(|kind| DirectRequest::has_event(&kind)), [Some(false), Some(true), None, None]);
     assert!(!lone.endpoint.may_access(&DirectRequest { peer: PeerId(7), ..free }));
     put(&mut lone, 1, false, None);
     assert_eq!(may(&mut lone), [true, false]);
@@ -169,14 +172,15 @@ fn a_direct_request_passes_no_fence() {
     assert_eq!(lone.completed().len(), 2);
     assert_eq!(may(&mut lone), [true, true]);
     for is_put in [true, false] {
-        let operation = lone.endpoint.direct_done(&DirectRequest { is_put, ..fenced }, 77);
+        lone.endpoint.direct_done(&DirectRequest { is_put, ..fenced }, 77);
+        let operation = lone.endpoint.direct_id(is_put);
         let Some(Event::Completed(done)) = lone.endpoint.poll_event() else { panic!("an event") };
         let kind = if is_put { RequestKind::Put } else { RequestKind::Get };
         assert_eq!((done.operation, done.cookie, done.kind, done.last), (operation, Cookie(9), kind, true));
         assert_eq!(done.result, Ok(Done { bytes: 77, ..Done::of(PeerId(1)) }));
         assert!(!lone.endpoint.is_open(operation) && lone.endpoint.cancel(operation) == Err(CancelError::Unknown));
     }
-    lone.endpoint.direct_done(&request(false, Notify::Silent), 8);
+    lone.endpoint.direct_done(&request(false, false), 8);
     assert_eq!(lone.endpoint.poll_event(), None);
     lone.endpoint.close_peer(PeerId(1)).unwrap();
     assert_eq!(may(&mut lone), [false, false]);

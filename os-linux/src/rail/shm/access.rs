@@ -34,40 +34,74 @@ impl Link {
     ///
     /// # Safety
     /// The pieces can be read, those of a get written.
-    #[inline(always)]
     pub unsafe fn access(&mut self, access: &DirectAccess<'_>) -> bool {
-        if !self.has_windows() || self.fault().is_some() || self.is_gone() {
-            return false;
+        let &DirectAccess { is_put, window, offset, pieces, .. } = access;
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
+        let copy = |at: *mut u8| {
+            let mut at = at;
+            for piece in pieces {
+                // SAFETY: as many bytes as the pieces have together lie there; see the file's top.
+                unsafe { copy_piece(is_put, at, piece) };
+                at = at.wrapping_add(piece.len);
+            }
+        };
+        let is_done = self.copy_window(is_put, (window, offset), bytes, copy);
+        // SAFETY: the caller's promise is the same.
+        is_done.unwrap_or_else(|| unsafe { self.get_by_system((window, offset), pieces, bytes) })
+    }
+
+    /// As [`access`](Self::access), of one piece.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn access_piece(&mut self, is_put: bool, (window, offset): (u64, u64), piece: Piece) -> bool {
+        // SAFETY: the piece's bytes lie there; see the file's top.
+        let copy = |at: *mut u8| unsafe { copy_piece(is_put, at, &piece) };
+        let is_done = self.copy_window(is_put, (window, offset), piece.len, copy);
+        // SAFETY: the caller's promise is the same.
+        is_done.unwrap_or_else(|| unsafe { self.get_by_system((window, offset), &[piece], piece.len) })
+    }
+
+    /// Calls `copy` with where a part of a window is mapped; whether that counts. `None`: it is a get, and
+    /// the window is not mapped.
+    #[inline(always)]
+    fn copy_window(
+        &mut self,
+        is_put: bool,
+        (key, offset): (u64, u64),
+        bytes: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        let Self { memory, inbound, outbound, counted, fault, gone, .. } = self;
+        let Some((_, reads)) = memory else { return Some(false) };
+        if fault.is_some() || gone.is_some() {
+            return Some(false);
         }
-        let Self { memory, inbound, outbound, counted, .. } = self;
-        let Some((_, reads)) = memory else { return false };
-        let Some(window) = reads.maps.window(inbound, access.window) else { return false };
-        let bytes = access.pieces.iter().map(|piece| piece.len).sum();
-        let Some(at) = window.place(access.offset, bytes) else { return false };
-        if access.is_put {
+        let Some(window) = reads.maps.window(inbound, key) else { return Some(false) };
+        let Some(at) = window.place(offset, bytes) else { return Some(false) };
+        if is_put {
             if !window.puts {
-                return false;
+                return Some(false);
             }
             outbound.begin_put(window.number);
+            // If the list has the window, its owner waits for the end.
             let is_listed = inbound.windows() == window.number;
             if is_listed {
-                // SAFETY: see the file's top; the list has the window, so its owner waits for the end.
-                unsafe { each_at(at, access.pieces, |at, piece| copy_short(piece.start, at, piece.len)) };
+                copy(at);
                 counted.bytes_sent += bytes as u64;
             }
             outbound.end_put();
-            return is_listed;
+            return Some(is_listed);
         }
         if !window.gets {
-            // SAFETY: the caller's promise is the same.
-            return unsafe { self.get_by_system(access, &window, bytes) };
+            return None;
         }
-        // SAFETY: see the file's top.
-        unsafe { each_at(at, access.pieces, |at, piece| copy_short(at, piece.start, piece.len)) };
+        copy(at);
         counted.bytes_received += bytes as u64;
         // What was copied was there before the number is read.
         fence(Ordering::Acquire);
-        inbound.windows() == window.number
+        Some(inbound.windows() == window.number)
     }
 
     /// L-28. A get out of memory that is not mapped.
@@ -76,23 +110,25 @@ impl Link {
     /// The pieces can be written.
     #[cold]
     #[inline(never)]
-    unsafe fn get_by_system(&mut self, access: &DirectAccess<'_>, window: &MappedWindow, bytes: usize) -> bool {
-        let Some(start) = window.reads_at else { return false };
+    unsafe fn get_by_system(&mut self, (key, offset): (u64, u64), pieces: &[Piece], bytes: usize) -> bool {
         if !GET_BYTES.contains(&bytes) {
             return false;
         }
         let Self { memory, inbound, outbound, socket, counted, .. } = self;
         let Some((_, reads)) = memory else { return false };
+        let Some(&MappedWindow { number, reads_at: Some(start), .. }) = reads.maps.window(inbound, key) else {
+            return false;
+        };
         // Else it computes, and notes to it would fill its ring.
         let may_help = outbound.is_drained();
-        let from = start.wrapping_add(access.offset);
+        let from = start.wrapping_add(offset);
         let mut ends = Ends { inbound, outbound, socket };
         // SAFETY: the caller's promise is the same.
-        let is_read = unsafe { reads.read_now((from, access.pieces), may_help, &mut ends, &mut counted.system_calls) };
+        let is_read = unsafe { reads.read_now((from, pieces), may_help, &mut ends, &mut counted.system_calls) };
         counted.bytes_received += if is_read == Ok(true) { bytes as u64 } else { 0 };
         // What was copied was there before the number is read.
         fence(Ordering::Acquire);
-        let is_listed = inbound.windows() == window.number;
+        let is_listed = inbound.windows() == number;
         is_read.unwrap_or_else(|fault| {
             self.fail(fault);
             false
@@ -127,16 +163,15 @@ impl Link {
 /// are as fast; of more, this process would do nothing else for milliseconds.
 const GET_BYTES: RangeInclusive<usize> = JOINT_BYTES_MIN..=16 << 20;
 
-/// Calls `copy` for each piece, with the place of its bytes in a window.
+/// Copies a piece to or from a part of a window.
 ///
 /// # Safety
-/// As many bytes as the pieces have together lie at `at`.
+/// Both have as many bytes; the piece's can be read, or written by a get.
 #[inline(always)]
-unsafe fn each_at(mut at: *mut u8, pieces: &[Piece], copy: impl Fn(*mut u8, &Piece)) {
-    for piece in pieces {
-        copy(at, piece);
-        at = at.wrapping_add(piece.len);
-    }
+unsafe fn copy_piece(is_put: bool, at: *mut u8, piece: &Piece) {
+    let (from, to) = if is_put { (piece.start, at) } else { (at, piece.start) };
+    // SAFETY: the caller's promise is the same.
+    unsafe { copy_short(from, to, piece.len) }
 }
 
 /// The owner's side.
@@ -165,32 +200,34 @@ impl LatePut {
 }
 
 impl ShmRail {
-    /// Whether a peer lists windows.
+    /// The link to a peer that lists windows.
     #[inline(always)]
-    pub(crate) fn has_windows(&self, peer: PeerId) -> bool {
-        self.link_index(peer).is_some_and(|index| self.links[index].has_windows())
+    pub(crate) fn window_link(&mut self, peer: PeerId) -> Option<&mut Link> {
+        let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
+        if link.has_windows() { Some(link) } else { None }
     }
 
     /// As [`access`](crate::rail::Rail::access), without a call through a table.
     ///
     /// # Safety
     /// As there.
-    #[inline(always)]
     pub(crate) unsafe fn access_now(&mut self, access: &DirectAccess<'_>) -> bool {
-        let Some(index) = self.link_index(access.peer) else { return false };
+        let Some(link) = self.window_link(access.peer) else { return false };
         // SAFETY: the caller's promise is the same.
-        let is_done = unsafe { self.links[index].access(access) };
+        let is_done = unsafe { link.access(access) };
         if !is_done {
-            self.after_access(index);
+            self.after_access(access.peer);
         }
         is_done
     }
 
+    /// An access was not carried out.
     #[cold]
-    fn after_access(&mut self, index: usize) {
-        let must_ask = self.links[index].must_ask();
+    pub(crate) fn after_access(&mut self, peer: PeerId) {
+        let Some(link) = self.window_link(peer) else { return };
+        let (must_ask, has_fault) = (link.must_ask(), link.fault().is_some());
         self.check_sockets |= must_ask;
-        if must_ask || self.links[index].fault().is_some() {
+        if must_ask || has_fault {
             self.beside |= SLOW;
         }
     }

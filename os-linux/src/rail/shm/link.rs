@@ -78,9 +78,9 @@ pub struct Link {
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
     /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
-    gone: Option<u32>,
+    pub(super) gone: Option<u32>,
     /// The fault that ends the link at the next poll.
-    fault: Option<RailFault>,
+    pub(super) fault: Option<RailFault>,
 }
 
 /// The counters of a link.

@@ -315,16 +315,17 @@ impl Maps {
     /// The peer's window of this key, if it is listed (L-25), and known whether it is mapped. Both numbers
     /// are read in the ring.
     #[inline(always)]
-    pub fn window(&mut self, inbound: &Inbound, key: u64) -> Option<MappedWindow> {
-        match &self.window {
-            Some(window) if window.key == key && window.number == inbound.windows() => Some(**window),
-            _ => self.find_window(inbound, key),
+    pub fn window(&mut self, inbound: &Inbound, key: u64) -> Option<&MappedWindow> {
+        let number = inbound.windows();
+        if self.window.as_ref().is_none_or(|window| window.key != key || window.number != number) {
+            self.find_window(inbound, key)?;
         }
+        self.window.as_deref()
     }
 
     #[cold]
     #[inline(never)]
-    fn find_window(&mut self, inbound: &Inbound, key: u64) -> Option<MappedWindow> {
+    fn find_window(&mut self, inbound: &Inbound, key: u64) -> Option<()> {
         let (number, listed) = inbound.window(key)?;
         // Read behind the number of the windows: memory of theirs was offered before.
         let offer = inbound.offer();
@@ -353,7 +354,7 @@ impl Maps {
             None => window.reads_at = listed.gets.then_some(listed.range.start),
         }
         self.window = Some(Box::new(window));
-        Some(window)
+        Some(())
     }
 
     /// Whether there is a question to send.
