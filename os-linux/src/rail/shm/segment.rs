@@ -388,7 +388,7 @@ impl Outbound {
     }
 
     /// See [`Producer::is_drained`].
-    pub fn is_drained(&mut self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.ring.is_drained()
     }
 
