@@ -12,8 +12,8 @@ use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
 
 /// What a transport drives. `drive` holds its rounds, `express` the short way of small messages.
-// In this order: rails, which hold addresses of pieces, are dropped before the memory that these point to; and what
-// each message reads of both is in one cache line.
+// In this order: rails, which hold addresses of pieces, are dropped before the memory that these point to;
+// and what each message reads of both is in one cache line.
 #[repr(C, align(64))]
 pub(super) struct Engine {
     pub(super) rails: Rails,

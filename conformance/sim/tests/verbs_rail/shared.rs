@@ -231,8 +231,8 @@ fn disconnect_of_one_peer_keeps_the_shared_connections() {
     }
 }
 
-/// V-16: a message that waits for a buffer when its connection ends is no message of the next connection, which
-/// would come over the same queue pairs.
+/// V-16: a message that waits for a buffer when its connection ends is no message of the next connection,
+/// which would come over the same queue pairs.
 #[test]
 fn a_late_message_is_not_one_of_the_next_connection() {
     // 1.28 ms: longer than the set-up of a connection.

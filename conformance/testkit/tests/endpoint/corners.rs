@@ -37,10 +37,10 @@ fn an_injected_message_outlives_its_completion() {
     }
 }
 
-/// Silent and counted requests free their slots without an event; a multi-receive that waits for a slot gets
-/// it.
+/// M-8: a multi-receive gets a message though requests have all operations. Silent requests free theirs
+/// without an event.
 #[test]
-fn a_starving_multi_receive_needs_no_event() {
+fn a_multi_receive_needs_no_free_operation() {
     let config = Config { operations_max: 2, ..small() };
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
@@ -54,12 +54,14 @@ fn a_starving_multi_receive_needs_no_event() {
     let silent = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(tagged(None, 5), &[]) };
     cluster.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
     let send = |tag| SendRequest { tag, ..SendRequest::new(PeerId(1), &[]) };
+    assert_eq!(cluster.nodes[1].endpoint.recv(Time(0), &silent), Err(SubmitError::Full(Full::Operations)));
     cluster.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
     cluster.run_until_idle();
-    assert!(cluster.nodes[1].endpoint.usage().messages.used == 1 && event_of(&mut cluster.nodes[1], 1).is_none());
+    assert!(event_of(&mut cluster.nodes[1], 1).is_some_and(|c| !c.last));
+    assert_eq!(cluster.nodes[1].endpoint.usage().operations.used, 2);
     cluster.nodes[0].endpoint.send(Time(cluster.now), &send(Some(5))).unwrap();
     cluster.run_until_idle();
-    assert!(event_of(&mut cluster.nodes[1], 1).is_some_and(|c| !c.last));
+    assert_eq!(cluster.nodes[1].endpoint.usage().operations.used, 1);
 }
 
 /// M-1: a message that waited for a slot goes to the oldest receive that takes it, not to the one with the

@@ -230,6 +230,8 @@ impl MappedWindow {
 pub struct Maps {
     /// The window that was accessed last; of no other maps than `maps`.
     window: Option<Box<MappedWindow>>,
+    /// The place of a window that is none of these maps any more: a running transport allocates nothing.
+    spare: Option<Box<MappedWindow>>,
     reader: ListReader,
     maps: Vec<Map>,
     /// Of the list that is coming.
@@ -241,7 +243,8 @@ pub struct Maps {
 impl Maps {
     /// None yet, and never more than so many bytes.
     pub fn new(bytes_max: u64) -> Self {
-        Maps { window: None, reader: ListReader::default(), maps: Vec::new(), coming: Vec::new(), bytes_max }
+        let (maps, coming, reader) = (Vec::new(), Vec::new(), ListReader::default());
+        Maps { window: None, spare: None, reader, maps, coming, bytes_max }
     }
 
     /// Pieces that are mapped.
@@ -265,7 +268,7 @@ impl Maps {
     /// The ring has this number: mappings of another list are given up.
     pub fn follow(&mut self, number: u64) {
         if !self.reader.is_of(number) {
-            self.window = None;
+            self.forget_window();
             self.maps.clear();
         }
     }
@@ -306,7 +309,7 @@ impl Maps {
             self.coming.extend(Map::new(range, &file));
         }
         if taken.is_last {
-            self.window = None;
+            self.forget_window();
             self.maps = std::mem::take(&mut self.coming);
         }
         true
@@ -353,8 +356,21 @@ impl Maps {
             }
             None => window.reads_at = listed.gets.then_some(listed.range.start),
         }
-        self.window = Some(Box::new(window));
+        self.forget_window();
+        self.window = match self.spare.take() {
+            Some(mut place) => {
+                *place = window;
+                Some(place)
+            }
+            None => Some(Box::new(window)),
+        };
         Some(())
+    }
+
+    fn forget_window(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.spare = Some(window);
+        }
     }
 
     /// Whether there is a question to send.

@@ -162,8 +162,8 @@ impl<D: Device> VerbsRail<D> {
         link.open == 0 && !link.initiator().is_some_and(breaks)
     }
 
-    /// Whether messages of a failing link, ours or the peer's, could be taken for messages of the next link to
-    /// that peer: it may get the same initiator, and the same target.
+    /// Whether messages of a failing link, ours or the peer's, could be taken for messages of the next link
+    /// to that peer: it may get the same initiator, and the same target.
     pub(in super::super) fn shares_successor(&self, link: &Link) -> bool {
         let Some(halves) = link.halves() else { return false };
         let is_target_dead = halves.into.is_none() || matches!(halves.inward, Inward::Dead(_));

@@ -65,8 +65,8 @@ pub(super) enum Inward {
     /// It can.
     #[default]
     Open,
-    /// The peer has reported that all of its messages were acknowledged. Messages are in the target's queue at
-    /// that time.
+    /// The peer has reported that all of its messages were acknowledged. Messages are in the target's queue
+    /// at that time.
     Draining(Time),
     /// The same, as the target is dead.
     Dead(Time),
