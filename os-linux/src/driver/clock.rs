@@ -42,7 +42,7 @@ pub(super) struct Spin {
 }
 
 /// Rounds before the processor is yielded where others wait for it: the peer may be one of these.
-const SHARED_ROUNDS: u32 = 16;
+const SHARED_ROUNDS: u32 = 8;
 
 impl Spin {
     pub(super) fn new(rounds_max: u32) -> Self {

@@ -357,7 +357,7 @@ impl Transport {
     }
 
     fn whole_round(&mut self) -> usize {
-        let now = self.clock.now();
+        let now = self.round_timer.read(|| self.clock.now());
         // Submitted requests are sent before the rails are polled: their receivers wait for them, while the
         // rails are polled all the time.
         let mut done = self.engine.carry_out(now);

@@ -19,6 +19,9 @@ const SKIPS: u32 = 2;
 const CALM: u32 = 2;
 /// The counter's rate is measured over at least so long.
 const MEASURED_NS: u64 = 20_000;
+/// Its readings may take at most this part of that: a process may lose the processor between the counter and
+/// the clock.
+const SPREAD_PART: u64 = 32;
 
 /// Decides which rounds are whole and which short.
 #[derive(Debug)]
@@ -43,7 +46,15 @@ pub(super) struct RoundTimer {
     /// Every round is a whole one.
     always_whole: bool,
     /// Where the measurement of the counter's rate began.
-    since: (u64, Time),
+    since: Option<Reading>,
+}
+
+/// The counter before a reading of the clock, how far it went until after that, and the clock.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    ticks: u64,
+    spread: u64,
+    time: Time,
 }
 
 impl Default for RoundTimer {
@@ -58,7 +69,7 @@ impl Default for RoundTimer {
             calm: 0,
             busy_until: Time(0),
             always_whole: false,
-            since: (0, Time(0)),
+            since: None,
         }
     }
 }
@@ -138,21 +149,41 @@ impl RoundTimer {
         ticks().wrapping_sub(before) > self.period / LONG_PART && self.period > 0
     }
 
+    /// Reads the clock; until the counter's rate is known, measures that by it.
+    #[inline]
+    pub(super) fn read(&mut self, clock: impl FnOnce() -> Time) -> Time {
+        if self.rate != 0 {
+            return clock();
+        }
+        let ticks_before = ticks();
+        let time = clock();
+        self.measure(Reading { ticks: ticks_before, spread: ticks().wrapping_sub(ticks_before), time });
+        time
+    }
+
+    #[cold]
+    fn measure(&mut self, to: Reading) {
+        let from = *self.since.get_or_insert(to);
+        if to.time.0 < from.time.0.saturating_add(MEASURED_NS) {
+            return;
+        }
+        let ticks = to.ticks.wrapping_sub(from.ticks);
+        if from.spread.saturating_add(to.spread) > ticks / SPREAD_PART {
+            // From the better of both on.
+            self.since = Some(if to.spread < from.spread { to } else { from });
+            return;
+        }
+        let rate = (u128::from(ticks) << 20) / u128::from(to.time.0 - from.time.0);
+        self.rate = u64::try_from(rate).unwrap_or(0);
+        self.set_period(self.period_ns);
+    }
+
     /// A whole round is over; `others`: a rail had something to do that has no rings.
     pub(super) fn whole(&mut self, now: Time, others: bool) {
-        let ticks = ticks();
-        let (ticks_before, time_before) = self.since;
-        if time_before == Time(0) {
-            self.since = (ticks, now);
-        } else if self.rate == 0 && now.0 >= time_before.0 + MEASURED_NS {
-            let rate = u128::from(ticks.wrapping_sub(ticks_before)) << 20;
-            self.rate = u64::try_from(rate / u128::from(now.0 - time_before.0)).unwrap_or(0);
-            self.set_period(self.period_ns);
-        }
         if others {
             self.busy_until = Time(now.0.saturating_add(BUSY_NS));
         }
-        self.ticks = ticks;
+        self.ticks = ticks();
         (self.skips, self.calm) = (0, 0);
         self.forced = self.always_whole || now < self.busy_until;
     }
@@ -183,12 +214,43 @@ fn ticks() -> u64 {
 mod tests {
     use super::*;
 
+    /// The rate of the counter is known: three ticks a nanosecond.
+    fn measured(round_timer: &mut RoundTimer) {
+        for time in [1_000, 1_000 + MEASURED_NS] {
+            round_timer.measure(Reading { ticks: 3 * time, spread: 100, time: Time(time) });
+        }
+        assert_eq!(round_timer.period, 3 * PERIOD_NS);
+    }
+
+    /// A process that loses the processor between the counter and the clock measures again.
+    #[test]
+    fn readings_that_took_long_do_not_count() {
+        let long = 3_000_000;
+        for first in [100, long] {
+            let mut round_timer = RoundTimer::default();
+            let mut read = |at: u64, spread| {
+                let time = Time(at + spread / 3);
+                round_timer.measure(Reading { ticks: 3 * at, spread, time });
+                round_timer.period
+            };
+            assert_eq!(read(1_000, first), 0);
+            assert_eq!(read(2_000_000, long), 0);
+            let next = read(4_000_000, 100);
+            let last = read(4_000_000 + MEASURED_NS, 100);
+            for period in [next, last].into_iter().filter(|period| *period > 0) {
+                assert!(period.abs_diff(3 * PERIOD_NS) < 3 * PERIOD_NS / 20, "{period}");
+            }
+            assert!(last > 0);
+        }
+    }
+
     #[test]
     fn full_polls_continue_while_another_rail_is_busy() {
         let mut round_timer = RoundTimer::default();
         assert!(round_timer.is_due(), "no rate is known");
         round_timer.whole(Time(1_000), false);
         assert!(round_timer.is_due());
+        measured(&mut round_timer);
         round_timer.whole(Time(1_000 + MEASURED_NS), false);
         assert!(round_timer.period > 0 && !round_timer.forced);
         round_timer.set_period(u64::MAX);
@@ -222,7 +284,7 @@ mod tests {
     #[test]
     fn a_round_is_due_when_time_has_passed() {
         let mut round_timer = RoundTimer::default();
-        round_timer.whole(Time(1_000), false);
+        measured(&mut round_timer);
         round_timer.whole(Time(1_000 + MEASURED_NS), false);
         round_timer.period = 1 << 40;
         assert!(!round_timer.is_due());
