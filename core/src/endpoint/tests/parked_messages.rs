@@ -179,6 +179,16 @@ fn feed_from(lone: &mut Lone<'_>, peer: u32, body: Body, psn: u32) {
     assert_eq!(arrival, Arrival::Done);
 }
 
+/// A peer's channel is parked.
+fn park(lone: &mut Lone<'_>, peer: u32) {
+    lone.sent();
+    assert!(lone.endpoint.park(Time(lone.now), PeerId(peer)));
+    lone.sent();
+    feed_from(lone, peer, AGREE, 0);
+    lone.sent();
+    assert!(lone.endpoint.is_parked(PeerId(peer)), "{peer}");
+}
+
 /// M-1: a multi-receive takes no message before an older one that waits for a channel.
 #[test]
 fn an_older_multi_receive_comes_first() {
@@ -186,12 +196,7 @@ fn an_older_multi_receive_comes_first() {
     let mut lone = full(&mut region, &few(), &[TCP]);
     for peer in 1..4 {
         feed_from(&mut lone, peer, rts(70), 0);
-        lone.sent();
-        assert!(lone.endpoint.park(Time(lone.now), PeerId(peer)));
-        lone.sent();
-        feed_from(&mut lone, peer, AGREE, 0);
-        lone.sent();
-        assert!(lone.endpoint.is_parked(PeerId(peer)), "{peer}");
+        park(&mut lone, peer);
     }
     meet(&mut lone, 5);
     feed_from(&mut lone, 5, rts(75), 0);
@@ -216,15 +221,10 @@ fn waiting_messages_keep_no_awaited_peer_from_being_dialled() {
     let mut region = Region::of(&config);
     let mut lone = full(&mut region, &config, &[TCP]);
     for peer in 1..5 {
-        // Of peer 4 no message waits.
-        let psn = u32::from(peer < 4);
-        (0..psn).for_each(|psn| feed_from(&mut lone, peer, rts(70), psn));
-        lone.sent();
-        assert!(lone.endpoint.park(Time(lone.now), PeerId(peer)));
-        lone.sent();
-        feed_from(&mut lone, peer, AGREE, 0);
-        lone.sent();
-        assert!(lone.endpoint.is_parked(PeerId(peer)), "{peer}");
+        if peer < 4 {
+            feed_from(&mut lone, peer, rts(70), 0);
+        }
+        park(&mut lone, peer);
     }
     let segments = seg(0, 100);
     let recv = RecvRequest { segments: &segments, ..RecvRequest::new(Selector::ANY_UNTAGGED.of(PeerId(5)), &[]) };
